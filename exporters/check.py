@@ -1,12 +1,13 @@
 """
-What `tollhouse check` reports of [upstream] and [[destinations]]: what would become of a record that is sent there.
+What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what is sent there.
 
-An empty export is the only request that leaves nothing behind: streams and destinations without OTLP stay unverified.
+An empty export and a question about a billing drop leave nothing behind: of all other streams and destinations the
+connection is tried, and they stay unverified.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,17 +15,22 @@ from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.errors import SendError
 from exporters.http.client import Client
 from exporters.keyring import Keyring
+from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
-from exporters.probe import NO_TRACE, REFUSED, UNUSED, UNVERIFIED, Probe, failed, try_export
+from exporters.probe import REFUSED, UNUSED, Probe, failed, try_connection, try_export
+from exporters.service.billing_drops import STREAM as BILLING_DROPS
+from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
+from exporters.service.billing_validation import try_validation
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from exporters.service.upstream_client import client_of
-from exporters.settings import DestinationSettings, UpstreamSettings
+from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.clock import Clock
+from spool.record import AI_TELEMETRY
 
-# Streams of the table that nothing here sends to.
-_NEVER_SENT = ("ping", "billing-validation", "insights")
+# Streams of the table that a gateway sends nothing to: the first two are an agent's.
+_NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +54,30 @@ class DestinationCheck:
     words: str | None = None
 
 
-async def check(settings: UpstreamSettings, *, clock: Clock) -> Sequence[StreamCheck]:
-    """One line for each stream, in the order of the table; nothing when there is no upstream."""
+@dataclass(frozen=True, kw_only=True)
+class ChannelCheck:
+    name: str
+    type: str
+    to: str  # the server, without the path, which may hold a secret; empty where a file holds the address
+    status: str  # of a Probe
+    words: str | None = None
+
+
+async def check(settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = ()) -> Sequence[StreamCheck]:
+    """
+    One line for each stream in use, in the order of the table; nothing when there is no upstream.
+
+    In use are AI telemetry, what a key or a setting of [upstream] is for, and what `used` names.
+    """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
     paths, keyring = Paths(settings), Keyring(settings.keys)
     async with client_of(settings, clock=clock) as client:
-        return [await _check(stream, settings, paths, keyring, client) for stream in STREAMS]
+        return [
+            await _check(stream, settings, paths, keyring, client)
+            for stream in STREAMS
+            if stream in used or _is_used(stream, settings, keyring)
+        ]
 
 
 async def check_destinations(
@@ -62,6 +85,31 @@ async def check_destinations(
 ) -> Sequence[DestinationCheck]:
     """One line for each of [[destinations]], in their order."""
     return [await _check_destination(settings, clock) for settings in destinations]
+
+
+async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
+    """One line for each of [[notify]], in their order. Nobody is told anything."""
+    return [await _check_channel(settings, clock) for settings in channels]
+
+
+async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck:
+    channel = build_channel(settings, clock)
+    try:
+        found = await channel.probe()
+    finally:
+        await channel.close()
+    to = settings.server or (_origin(settings.url) if settings.url else "")
+    return ChannelCheck(name=settings.name, type=settings.type, to=to, status=found.status, words=found.words)
+
+
+def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
+    if stream in _NEVER_SENT:
+        return False
+    if stream == BILLING_VALIDATION:  # without a key drops are validated here
+        return keyring.covering(STREAMS[stream].scope) is not None
+    named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
+    mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
+    return STREAMS[stream].telemetry or named or mapped or keyring.covering(STREAMS[stream].scope) is not None
 
 
 async def _check_destination(settings: DestinationSettings, clock: Clock) -> DestinationCheck:
@@ -73,6 +121,15 @@ async def _check_destination(settings: DestinationSettings, clock: Clock) -> Des
         to=str(settings.path) if settings.path else _origin(settings.url),
         status=found.status,
         words=found.words,
+    )
+
+
+async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
+    """Whether the gateway of an agent answers. Its key is the device's own and known after it enrolled."""
+    async with client_of(settings, clock=clock) as client:
+        found = await try_connection(client, url)
+    return DestinationCheck(
+        name="gateway", type="agent", topics=(AI_TELEMETRY,), to=_origin(url), status=found.status, words=found.words
     )
 
 
@@ -111,8 +168,6 @@ def _is_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
 
 def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
     """Why nothing is sent to a stream, whatever key covers it; None if something may be."""
-    if stream in _NEVER_SENT:
-        return "Tollhouse does not send there"
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:
@@ -123,13 +178,15 @@ def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | 
 
 
 async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) -> Probe:
-    url = paths.template(stream)
+    url = paths.url(stream) if stream == BILLING_VALIDATION else paths.template(stream)
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
     except SendError as error:
         return failed(error)
     if url is None:
         return Probe(status=REFUSED, words="its path is empty")
+    if stream == BILLING_VALIDATION:
+        return await try_validation(client, url, authorization=secret)
     if stream not in (TRACES, METRICS):
-        return Probe(status=UNVERIFIED, words=NO_TRACE)
+        return await try_connection(client, url)
     return await try_export(client, url, authorization=secret)

@@ -30,9 +30,11 @@ class Exporter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """A route, how it sends, and which secrets it needs."""
+    """A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal route."""
 
     spec: RouteSpec
+    made_of: object
     exporter: Exporter
     stamps: Callable[[], object] = tuple  # changes with the secret files; then the route tries again at once
     backoff: Backoff = field(default_factory=Backoff)
+    linger_s: float = 0.0  # how long a record waits for others to leave with it

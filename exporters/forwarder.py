@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from exporters.exporter import RouteConfig
 from exporters.route_loop import RouteLoop
@@ -15,6 +17,7 @@ from spool.log.protocols import Log
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
+FLUSH_S = 1.0  # at a stop, for what waited to be sent together
 
 
 class Sync(Protocol):
@@ -31,6 +34,18 @@ class Sync(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(eq=False, kw_only=True)
+class _Running:
+    """A route or a sync that runs. `close` frees what it sent by, once it ended."""
+
+    work: RouteLoop | Sync
+    stamps: Callable[[], object]
+    close: Callable[[], Awaitable[None]]
+    task: asyncio.Task[None]
+    seen: object
+    config: RouteConfig | None = None  # of a route
+
+
 class Forwarder:
     """The routes, one for each destination and topic, and the tables that are brought upstream."""
 
@@ -45,48 +60,77 @@ class Forwarder:
         max_dead_letters: int = MAX_DEAD_LETTERS,
     ) -> None:
         self._deliveries = deliveries
-        self._configs = list(specs)
-        self._routes = [
-            RouteLoop(
-                config.spec,
-                config.exporter,
-                deliveries=deliveries,
-                log=log,
-                clock=clock,
-                backoff=config.backoff,
-                max_dead_letters=max_dead_letters,
-            )
-            for config in self._configs
-        ]
+        self._log = log
+        self._clock = clock
+        self._max_dead_letters = max_dead_letters
+        self._specs = list(specs)
         self._syncs = list(syncs)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: dict[str, _Running] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._failed: asyncio.Task[None] | None = None
+        self._failure = asyncio.Event()
 
     async def start(self) -> None:
         """Declare the configured routes to the storage, then run every one."""
-        await self._deliveries.declare([config.spec for config in self._configs])
-        states = {state.name: state.state for state in await self._deliveries.routes()}
-        for route in self._routes:
-            self._tasks.append(asyncio.create_task(route.run(states[route.name]), name=f"route {route.name}"))
+        await self._deliveries.declare([config.spec for config in self._specs])
+        states = await self._states()
+        for config in self._specs:
+            self._start_route(config, states)
         for sync in self._syncs:
-            self._tasks.append(asyncio.create_task(sync.run(), name=f"sync {sync.state().name}"))
-        self._tasks.append(asyncio.create_task(self._watch_secrets(), name="secret files"))
+            self._start_sync(sync)
+        self._watch = asyncio.create_task(self._watch_secrets(), name="secret files")
+        self._watch.add_done_callback(self._ended)
+
+    async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
+        """
+        Forward by these from now on; `syncs` None: as before. Nothing has changed when it raises.
+
+        What is being sent is answered as it began: nothing is cut off, so nothing becomes ambiguous. Routes that are
+        made of the same settings go on untouched.
+        """
+        await self._deliveries.declare([config.spec for config in specs], at_start=False)
+        states = await self._states()
+        wanted = {config.spec.name: config for config in specs}
+        for name, running in list(self._running.items()):
+            config = running.config
+            if config is not None and (name not in wanted or wanted[name].made_of != config.made_of):
+                self._retire(name)
+        for name, config in wanted.items():
+            if name not in self._running:
+                self._start_route(config, states)
+        if syncs is not None:
+            for sync in self._syncs:
+                self._retire(sync.state().name)
+            self._syncs = list(syncs)
+            for sync in self._syncs:
+                self._start_sync(sync)
+        self.poke()
 
     async def wait(self) -> None:
         """Wait for the end of a route, which is always a fault, and raise its cause."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await self._failure.wait()
+        assert self._failed is not None
+        self._failed.result()
 
     async def stop(self) -> None:
-        """Cancel what is being sent: an open delivery stays open and is sent again with the same bytes."""
-        for task in self._tasks:
+        """
+        Send what waits to be sent together, as far as that takes no longer than FLUSH_S.
+
+        Then cancel what is being sent: an open delivery stays open and is sent again with the same bytes.
+        """
+        running = list(self._running.values())
+        flushes = [each.work.flush() for each in running if isinstance(each.work, RouteLoop)]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await asyncio.gather(*flushes, return_exceptions=True)
+        self._running.clear()
+        tasks = [each.task for each in running] + ([self._watch] if self._watch else [])
+        for task in (*tasks, *self._retiring):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
-        for config in self._configs:
-            await config.exporter.close()
-        for sync in self._syncs:
-            await sync.close()
+        await asyncio.gather(*tasks, *self._retiring, return_exceptions=True)
+        for each in running:
+            await each.close()
 
     def syncs(self) -> Sequence[RouteState]:
         """The tables brought upstream, shown as routes are."""
@@ -94,20 +138,80 @@ class Forwarder:
 
     def poke(self) -> None:
         """Let every route try again at once."""
-        for route in self._routes:
-            route.poke()
-        for sync in self._syncs:
-            sync.poke()
+        for running in self._running.values():
+            running.work.poke()
+
+    async def _states(self) -> dict[str, str]:
+        return {state.name: state.state for state in await self._deliveries.routes()}
+
+    def _start_route(self, config: RouteConfig, states: Mapping[str, str]) -> None:
+        name = config.spec.name
+        loop = RouteLoop(
+            config.spec,
+            config.exporter,
+            deliveries=self._deliveries,
+            log=self._log,
+            clock=self._clock,
+            backoff=config.backoff,
+            linger_s=config.linger_s,
+            max_dead_letters=self._max_dead_letters,
+        )
+        before = [task for task in self._retiring if task.get_name() == name]
+
+        async def run() -> None:
+            if before:  # two that send at once would mix the lines of a file
+                await asyncio.wait(before)
+            await loop.run(states[name])
+
+        self._start(name, run(), work=loop, stamps=config.stamps, close=config.exporter.close, config=config)
+
+    def _start_sync(self, sync: Sync) -> None:
+        self._start(sync.state().name, sync.run(), work=sync, stamps=sync.stamps, close=sync.close)
+
+    def _start(
+        self,
+        name: str,
+        run: Coroutine[Any, Any, None],
+        *,
+        work: RouteLoop | Sync,
+        stamps: Callable[[], object],
+        close: Callable[[], Awaitable[None]],
+        config: RouteConfig | None = None,
+    ) -> None:
+        task = asyncio.create_task(run, name=name)
+        task.add_done_callback(self._ended)
+        self._running[name] = _Running(work=work, stamps=stamps, close=close, task=task, seen=stamps(), config=config)
+
+    def _retire(self, name: str) -> None:
+        """A route ends when what it sends is answered; a sync at once, as its repeat changes nothing."""
+        running = self._running.pop(name)
+
+        async def end() -> None:
+            try:
+                if isinstance(running.work, RouteLoop):
+                    running.work.retire()
+                else:
+                    running.task.cancel()
+                await asyncio.wait([running.task])
+            finally:
+                running.task.cancel()
+                await asyncio.gather(running.task, return_exceptions=True)
+                await running.close()
+
+        task = asyncio.create_task(end(), name=name)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        is_expected = task.cancelled() or task not in (self._watch, *(each.task for each in self._running.values()))
+        if not is_expected and self._failed is None:
+            self._failed = task
+            self._failure.set()
 
     async def _watch_secrets(self) -> None:
-        watched: list[tuple[Callable[[], object], RouteLoop | Sync]] = [
-            *((config.stamps, route) for config, route in zip(self._configs, self._routes, strict=True)),
-            *((sync.stamps, sync) for sync in self._syncs),
-        ]
-        seen = [stamps() for stamps, _ in watched]
         while True:
             await asyncio.sleep(SECRETS_EVERY_S)
-            for place, (stamps, waiter) in enumerate(watched):
-                if (now := stamps()) != seen[place]:
-                    seen[place] = now
-                    waiter.poke()
+            for running in self._running.values():
+                if (now := running.stamps()) != running.seen:
+                    running.seen = now
+                    running.work.poke()

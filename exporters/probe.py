@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
 from exporters.http.client import Client
@@ -17,7 +19,7 @@ UNAVAILABLE = "unavailable"  # nobody answers, or not now: records would wait an
 UNVERIFIED = "unverified"  # nothing speaks against it, and nothing can be sent to try it
 UNUSED = "unused"  # nothing is sent there
 
-NO_TRACE = "there is no request that leaves nothing behind"
+NO_TRACE = "it answers; there is no request that would try the key and leave nothing behind"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +41,40 @@ async def try_export(
     return Probe(status=OK)
 
 
-def try_file(path: Path) -> Probe:
-    """Whether lines can be appended to a file, or the file be made. Nothing is made."""
+async def try_connection(client: Client, url: str) -> Probe:
+    """Asks for the root of a server, under no key: whether it can be reached and anybody answers."""
+    parts = urlsplit(url)
+    root = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
     try:
-        if path.exists():
-            usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
-            return Probe(status=OK) if usable else Probe(status=REFUSED, words=f"{path} is no file that can be written")
-        directory = next(each for each in path.absolute().parents if each.exists())
-        usable = directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
+        await client.send(root, b"", method="HEAD", content_type=CONTENT_TYPE)
+    except SendError as error:
+        if not error.answered:
+            return failed(error)
+    return Probe(status=UNVERIFIED, words=NO_TRACE)
+
+
+def try_file(path: Path) -> Probe:
+    """Whether lines can be appended to a file, or the file be made."""
+    try:
+        if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
+            return Probe(status=REFUSED, words=f"{path} is no file that can be written")
     except OSError as error:
         return Probe(status=REFUSED, words=f"{path}: {error.strerror}")
-    return Probe(status=OK) if usable else Probe(status=REFUSED, words=f"{directory} cannot be written to")
+    return try_directory(path.absolute().parent)
+
+
+def try_directory(directory: Path) -> Probe:
+    """Writes and flushes a file without a name, in the nearest directory above if this one is still to be made."""
+    place = directory
+    try:
+        place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=place, prefix=".tollhouse-") as file:
+            file.write(b"probe\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return Probe(status=REFUSED, words=f"{place} cannot be written to: {error.strerror}")
+    return Probe(status=OK)
 
 
 def failed(error: SendError) -> Probe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 MAX_STREAM_KEYS = 5  # dimensions of a unit-cost stream
@@ -15,6 +15,12 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
         near = difflib.get_close_matches(value, allowed, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else "one of " + ", ".join(map(repr, allowed[:12]))
         yield f"{name}: {value!r} is not known; {hint}"
+
+
+def headers(name: str, values: Mapping[str, str]) -> Iterator[str]:
+    for header, value in values.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header) or not value.isprintable():
+            yield f"{name}: {header!r} is not a header, or its value is not one line"
 
 
 def stream_name(name: str, value: str) -> Iterator[str]:
@@ -31,6 +37,7 @@ def url(name: str, value: str) -> Iterator[str]:
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-    except ValueError:  # brackets that do not close
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, or a port that is none
         return False
-    return text.startswith(("http://", "https://")) and bool(parts.hostname)
+    return text.startswith(("http://", "https://")) and has_host

@@ -28,8 +28,8 @@ import orjson
 from exporters.errors import Misconfigured, Retryable
 from spool.deliveries.values import Delivery, Settlement
 from spool.directories import flush_directory, make_directory
+from spool.disks.mounts import mount_point
 from spool.log.values import Entry
-from spool.mounts import mount_point
 
 T = TypeVar("T")
 Write = Callable[[Delivery, Sequence[Entry]], tuple[list[bytes], Settlement]]

@@ -11,12 +11,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import inf
+
+from msgspec.structs import replace
 
 from exporters.backoff import Backoff
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
+from exporters.linger import Linger
 from exporters.throttle import RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
@@ -39,7 +41,11 @@ _BUSY = (502, 503, 504)  # these say nothing of the request
 
 
 class RouteLoop:
-    """Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes."""
+    """
+    Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes.
+
+    After `retire` it ends by itself, when what it was sending is answered.
+    """
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class RouteLoop:
         log: Log,
         clock: Clock,
         backoff: Backoff | None = None,
+        linger_s: float = 0.0,
         max_dead_letters: int = MAX_DEAD_LETTERS,
     ) -> None:
         self.name = spec.name
@@ -57,24 +64,38 @@ class RouteLoop:
         self._exporter = exporter
         self._deliveries = deliveries
         self._log = log
+        self._linger = Linger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
         self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
+        self._is_retired = False
 
     async def run(self, state: str = RUNNING) -> None:
         """`state` is where the route stood when the process ended; a parked one tries at once."""
         self._throttle.state = state
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen(), name=f"{self.name} news")
-            for place in range(self._exporter.in_flight):
-                group.create_task(self._work(place), name=f"{self.name} {place}")
+            listener = group.create_task(self._listen(), name=f"{self.name} news")
+            places = range(self._exporter.in_flight)
+            await asyncio.gather(*(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places))
+            listener.cancel()
 
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
         self._throttle.open()
         self._wake()
+
+    def retire(self) -> None:
+        """Begin no further delivery."""
+        self._is_retired = True
+        self._wake()
+
+    async def flush(self) -> None:
+        """Send what waits for others to leave with it, if the route may send now."""
+        if self._linger.end():
+            while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
+                pass
 
     async def forward_once(self) -> bool:
         """
@@ -118,7 +139,8 @@ class RouteLoop:
             max_suspects = self._throttle.max_suspects()
             return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
         waited = inf if self._throttle.state == PARKED else now  # parked: the throttle alone decides when
-        return await self._deliveries.due(self.name, now=waited, max_records=self._exporter.max_records)
+        most = self._exporter.max_records
+        return await self._deliveries.due(self.name, now=waited, max_records=most, below=self._linger.below)
 
     async def _send(self, delivery: Delivery) -> Settlement:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery.id)
@@ -220,7 +242,7 @@ class RouteLoop:
             await self._deliveries.set_state(self.name, RUNNING, words)
 
     async def _work(self, place: int) -> None:
-        while True:
+        while not self._is_retired:
             news = self._news  # taken first: what happens from here on is not missed
             rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:
@@ -242,7 +264,7 @@ class RouteLoop:
 
     async def _listen(self) -> None:
         """Wake the workers for new records. They look in LONGEST_REST_S anyway, so an end is no failure."""
-        async for _ in self._log.changes(self._topic):
+        async for _ in self._linger.changes():
             self._wake()
 
     def _wake(self) -> None:

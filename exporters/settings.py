@@ -1,74 +1,132 @@
-"""The sections of the configuration that say what is forwarded where: [upstream] and [[destinations]]."""
+"""The sections that say what is sent where: [upstream], [[destinations]], [[notify]] and [telemetry]."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from spool.settings import MIB, Duration, Size
+from spool.settings import MIB, Duration, Size, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamKey:
-    """One [[upstream.keys]]: a secret by file or environment, with either `use_cases` or `scopes`."""
+    """A secret by file or environment, with either `use_cases` or `scopes`."""
 
-    name: str = ""
-    secret_file: Path | None = None
-    secret_env: str = ""
-    use_cases: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ()
+    name: str = setting("", "how messages call the key; each name once")
+    secret_file: Path | None = setting(None, "the file that holds the secret; a change of it is noticed")
+    secret_env: str = setting("", "or the environment variable that does")
+    use_cases: tuple[str, ...] = setting((), 'what the key was made for, such as "Send AI Telemetry"')
+    scopes: tuple[str, ...] = setting((), "or the scopes that it has")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventStream:
     """
-    One type of [upstream.events]: its events become `sum` operations of a unit-cost stream.
+    Usage events of one type become `sum` operations of a unit-cost stream.
 
-    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in
-    its data. An empty `value` counts events.
+    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in its data.
     """
 
-    stream: str = ""
-    type: str = "allocation"
-    granularity: str = "DAILY"
-    element: str = "subject"
-    value: str = ""
-    dimensions: Mapping[str, str] = field(default_factory=dict)
+    stream: str = setting("", "the name of the stream")
+    type: str = setting("allocation", "what the stream holds", choices=("allocation", "metric"))
+    granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY", "MONTHLY"))
+    element: str = setting("subject", "the place of what is summed for")
+    value: str = setting("", "the place of the amount; empty counts events")
+    dimensions: Mapping[str, str] = setting({}, "name of the dimension = its place; at most 5")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """The [upstream] section. An empty `base_url` means that there is no upstream."""
+    """The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept here."""
 
-    base_url: str = ""
-    ai_telemetry_url: str = ""
-    connection_id: str = ""
-    billing_segment: str = "external"
-    proxy: str = ""
-    ca_file: Path | None = None
-    timeout: Duration = 30.0
-    batch_records: int = 1000
-    batch_bytes: Size = 4 * MIB
-    compression: str = "gzip"
-    idempotency_header: str = "Idempotency-Key"
-    in_flight: int = 4
-    keys: tuple[UpstreamKey, ...] = ()
-    paths: Mapping[str, str] = field(default_factory=dict)
-    kind: str = "service"  # or "tollhouse": operations keep their ids, and events travel as events
-    events: Mapping[str, EventStream] = field(default_factory=dict)
+    base_url: str = setting("", "its address")
+    ai_telemetry_url: str = setting("", "where OTLP goes; empty means `base_url`")
+    connection_id: str = setting("", "of the connection that takes billing drops; empty sends none")
+    billing_segment: str = setting("external", "the segment of the paths of billing drops")
+    proxy: str = setting("", "an HTTP proxy on the way")
+    ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
+    timeout: Duration = setting(30.0, "of one request")
+    batch_records: int = setting(1000, "records of one delivery", edge="the next records are another delivery", least=1)
+    batch_bytes: Size = setting(4 * MIB, "bytes of one request", edge="a larger delivery is split")
+    linger: Duration = setting(
+        0.25, "how long a record waits for others to leave with it; `0s` sends each as soon as it is closed", least=0
+    )
+    compression: str = setting("gzip", "of requests", choices=("gzip", "none"))
+    idempotency_header: str = setting("Idempotency-Key", "the header that tells a repeated delivery")
+    in_flight: int = setting(4, "requests on their way at once", least=1)
+    keys: tuple[UpstreamKey, ...] = setting((), "the secrets, each used for no more than it is for")
+    paths: Mapping[str, str] = setting({}, "name of a stream = its path, where it differs from the usual one")
+    kind: str = setting(
+        "service",
+        "tollhouse: operations keep their ids, and events travel as events",
+        choices=("service", "tollhouse"),
+    )
+    events: Mapping[str, EventStream] = setting({}, "usage events that become unit cost, by their type")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationSettings:
-    """One [[destinations]]."""
+    """A receiver beside the upstream, with its own progress. A slow or refusing one delays no other."""
 
-    name: str = ""
-    type: str = ""
-    path: Path | None = None
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secret_file: Path | None = None
-    topics: tuple[str, ...] = ("ai-telemetry",)
-    required: bool = True
-    start: str = "oldest"
+    name: str = setting("", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`")
+    type: str = setting("", "the kind of receiver")
+    path: Path | None = setting(None, "the file, of the types ndjson and focus")
+    url: str = setting("", "the address, of the types otlp and webhook")
+    headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
+    secret_file: Path | None = setting(None, "otlp: the key that is sent; webhook: the secret that signs")
+    topics: tuple[str, ...] = setting(("ai-telemetry",), "what is sent there")
+    linger: Duration = setting(
+        0.25, "how long a record waits for others to leave with it, as `upstream.linger`", least=0
+    )
+    required: bool = setting(True, "records are kept until it has them; false: no longer than `spool.retention`")
+    start: str = setting("oldest", "where a new destination begins in the log", choices=("oldest", "now"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifySettings:
+    """A channel for people or programs that are told of budgets and insights: [notifications](notifications.md)."""
+
+    name: str = setting("", "how budgets and views name it; letters, digits, `.`, `_` and `-`")
+    type: str = setting("", "the kind of receiver")
+    url: str = setting("", "the address, of the types webhook, slack and alertmanager")
+    url_file: Path | None = setting(None, "slack: or the file that holds it, because the address is a secret")
+    secret_file: Path | None = setting(
+        None, "webhook: the secret that signs; alertmanager: the bearer token; email: the password"
+    )
+    headers: Mapping[str, str] = setting({}, "sent with every request, of webhook and alertmanager", secret=True)
+    proxy: str = setting("", "an HTTP proxy on the way")
+    ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
+    server: str = setting("", "email: the mail server, HOST:PORT")
+    tls: str = setting("starttls", "email: how the connection is encrypted", choices=("starttls", "implicit", "none"))
+    username: str = setting("", "email: who signs in; empty signs nobody in")
+    sender: str = setting("", "email: the address that mails come from")
+    to: tuple[str, ...] = setting((), "email: the addresses that mails go to, at most 50")
+    insights: str = setting(
+        "warning",
+        "the least severity of the insights that it is told of",
+        choices=("none", "info", "warning", "critical"),
+    )
+    categories: tuple[str, ...] = setting((), "the categories of those insights, such as spend; empty: all")
+    group_wait: Duration = setting(
+        30.0, "slack and email: how long a notice waits for others that leave as one message with it", least=0
+    )
+    quiet_hours: str = setting(
+        "", 'when only critical notices leave, such as "22:00-07:00"; the others wait for the end'
+    )
+    digest: str = setting("", 'the time of day at which notices of severity info leave together, such as "08:00"')
+    time_zone: str = setting("UTC", "of both times, such as Europe/Berlin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetrySettings:
+    """
+    Metrics and traces of Tollhouse itself, for a collector: [monitoring](monitoring.md#sent-instead-of-scraped).
+
+    They hold no content and no key. An endpoint that does not answer costs no record.
+    """
+
+    otlp_endpoint: str = setting("", "the base address of an OTLP/HTTP endpoint; empty sends nothing")
+    headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
+    secret_file: Path | None = setting(None, "the file that holds the value of the header `Authorization`")
+    interval: Duration = setting(60.0, "how often", least=1)

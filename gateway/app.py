@@ -8,37 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from gateway.addresses.application import application, operator_application
-from gateway.addresses.telemetry import GRPC_SERVICES
-from gateway.assembly import open_services
+from gateway.assembly.services import open_services
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
-from gateway.http.in_hand import stopping
-from gateway.http.listener import Listener, operator_listen, uses_tls
-from gateway.http.services import ReceiverServices, Services
+from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
+from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.sections import Config, ConfigError, split_address
+from gateway.handover import Predecessor
+from gateway.http.listening_sockets import ListeningSockets
+from gateway.http.services import Reloaded, Services, Urls
 from gateway.http.tls import Certificate
-from gateway.monitoring.memory import release_unused
+from gateway.listeners import Listeners
 from gateway.monitoring.supervisor import Supervisor
-from gateway.mounts import CONSOLE
-from gateway.operator.socket import OperatorSocket
-from gateway.receivers.otlp_grpc import GrpcServer, exports
+from gateway.mounts import CONSOLE, console_link
 from gateway.refusing import RefusingListeners
-from spool import disk
 from spool.clock import Clock
-from spool.errors import SpoolDamaged, SpoolUnavailable
+from spool.disks import fullness
+from spool.errors import SpoolDamaged, SpoolLocked, SpoolUnavailable
 from spool.log.protocols import Observer
-from spool.registry.operators import Actor
+from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.steady_clock import SteadyClock
 
 _log = logging.getLogger(__name__)
 
-UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
-DRAIN_S = 4.0  # and what has arrived, to be answered
-CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
+FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself after 28 s
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
 
@@ -58,9 +55,27 @@ class App:
         clock: Clock | None = None,
         local: Bearer | None = None,
         observer: Observer | None = None,
+        reread: Callable[[], Config] | None = None,
+        sockets: ListeningSockets | None = None,
+        takes_over: bool = False,
+        origins: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        """`local` makes it an agent: see gateway.agent. `observer` is notified of commits too."""
+        """
+        `local` makes it an agent: see gateway.agent. `observer` is notified of commits too. `reread` reads the
+        configuration again for a reload; without it the files that it names are. `sockets` listen already.
+        `takes_over`: from the server that runs on the data directory, if there is one. `origins` says
+        where the settings come from.
+        """
         self.config = config
+        self._sockets = sockets or ListeningSockets({})
+        self._takes_over = takes_over
+        self._listeners = Listeners(config.server, config.data_dir, self._sockets)
+        self._following_until = 0.0  # how long the server before this one may take to stop
+        self._running = config  # as it was read: the addresses in `config` may have ports that were chosen
+        self._reread = reread or (lambda: config)
+        self._origins = origins
+        self._given = origins and origins()
+        self._reloading = asyncio.Lock()
         self._local = local
         self._observer = observer
         self._version = version
@@ -70,9 +85,6 @@ class App:
         self._services: Services | None = None
         self._certificate: Certificate | None = None
         self._abandoned = asyncio.Event()
-        self.url = ""
-        self.operator_url = ""
-        self.grpc_address = ""  # "" when gRPC is off
 
     async def start(self) -> None:
         """
@@ -83,15 +95,22 @@ class App:
         configuration points to is wrong.
         """
         try:
-            self._services = await self._open_when_there_is_room()
+            await self._prepare_listeners()
+            self._services = services = await self._open_when_there_is_room()
+            services.operators.reload = self.reload
+            services.operators.settings = self._settings
             self._stack.push_async_callback(self._supervisor.stop)
-            for name, run in self._services.background.items():
+            for name, run in services.background.items():
                 self._supervisor.start(name, run())
-            await self._listen(self._services)
+            if (certificate := self._certificate) is not None:
+                self._supervisor.start("certificate", certificate.watch())
+                services.receivers.metrics.watch_certificate(lambda: certificate.ends_at)
+            self._stack.push_async_callback(self._listeners.close)
+            await self._listeners.start(services, certificate)
         except BaseException:
+            await self._listeners.close()
             await self._stack.aclose()
             raise
-        release_unused()
         where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
         _log.info("ready", extra={"action": "ready", "version": self._version, **where})
 
@@ -109,6 +128,22 @@ class App:
         await self._stack.aclose()
         _log.info("stopped", extra={"action": "stopped"})
 
+    @property
+    def url(self) -> str:
+        return self._listeners.url
+
+    @property
+    def operator_url(self) -> str:
+        return self._listeners.operator_url
+
+    @property
+    def grpc_address(self) -> str:
+        return self._listeners.grpc_address  # "" when gRPC is off
+
+    async def handed_over(self) -> None:
+        """Wait until another process takes over; then it is time to stop."""
+        await self._listeners.handed_over()
+
     async def first_key(self) -> str | None:
         """The secret of a first key, made for a registry without keys; None when there are keys already."""
         registry = self.services.storage.registry
@@ -119,13 +154,31 @@ class App:
         )
         return secret
 
-    async def reload(self) -> None:
-        """Take over changed secret files and certificates, and try parked routes again."""
-        if self._certificate is not None:
-            self._certificate.renew()
-        await self.services.receivers.access.flush()
-        self.services.poke()
-        _log.info("read secrets again", extra={"action": "reloaded"})
+    async def console_link(self, actor: Actor) -> str | None:
+        """A link that signs in to the console once, as an admin; None while the registry is damaged."""
+        services = self.services.operators
+        if services.registry is None:
+            return None
+        secret = await services.registry.operators.link(role=ADMIN, actor=actor)
+        return console_link(services.urls().console, secret)
+
+    async def reload(self, actor: Actor) -> Reloaded:
+        """
+        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes again.
+
+        ConfigError with every problem, SpoolError: the configuration before stays in force.
+        """
+        async with self._reloading:
+            reload = self.services.reload
+            self._running, told = await reload(self._running, self._reread, self._certificate, actor)
+            if self._origins and self._given is not None:
+                with suppress(ConfigError):  # the file has gone since it was taken over
+                    before = {name: self._given.get(name, DEFAULT) for name in told.needs_restart}
+                    self._given = {**self._origins(), **before}
+        return told
+
+    def _settings(self) -> Sequence[SettingInEffect]:
+        return tuple(in_effect(self._running, self._given))
 
     @property
     def services(self) -> Services:
@@ -134,14 +187,46 @@ class App:
             raise RuntimeError("the app has not started")
         return self._services
 
+    def _urls(self) -> Urls:
+        is_shared = self.url == self.operator_url
+        return Urls(console=f"{self.operator_url}{CONSOLE}/", telemetry=None if is_shared else self.url)
+
+    async def _prepare_listeners(self) -> None:
+        """Use the sockets that listen already, and let the server that they come from stop."""
+        predecessor = None
+        if self._takes_over:
+            predecessor = await asyncio.to_thread(Predecessor.ask, self.config.data_dir)
+        server = self.config.server
+        if predecessor is not None:
+            self._sockets = predecessor.sockets
+            if split_address(server.grpc_listen or ":1")[1] == 0:
+                server = replace(server, grpc_listen=predecessor.grpc)
+        server = self._sockets.named_in(server)
+        if server != self.config.server:
+            self.config = replace(self.config, server=server)
+            if problems := list(problems_of(self.config)):
+                raise ConfigError(problems)
+        self._certificate = Certificate.of(server)
+        self._listeners = Listeners(server, self.config.data_dir, self._sockets)
+        if predecessor is not None:
+            if server.grpc_listen and server.reuse_port:
+                await self._listeners.start_grpc(self._certificate)
+            await asyncio.to_thread(predecessor.go)
+            self._following_until = self._clock.monotonic() + FOLLOW_S
+
     async def _open_when_there_is_room(self) -> Services:
         refusing: RefusingListeners | None = None
         try:
             while True:
                 try:
                     return await self._open()
+                except SpoolLocked:
+                    if self._clock.monotonic() > self._following_until:
+                        raise
+                    await asyncio.sleep(0.02)
+                    continue
                 except (SpoolUnavailable, OSError) as error:
-                    if not disk.explains(error, self.config.data_dir):
+                    if not fullness.explains(error, self.config.data_dir):
                         raise
                     if refusing is None:
                         refusing = await self._refuse(f"the disk of {self.config.data_dir} is full", error)
@@ -152,8 +237,10 @@ class App:
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
-        refusing = RefusingListeners(self.config.server, self._clock, reason)
+        takes_grpc = not self._listeners.grpc_address
+        refusing = RefusingListeners(self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc)
         self.config = replace(self.config, server=await refusing.start())
+        self._listeners.server = self.config.server
         listen = self.config.server.listen
         _log.error("the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen})
         return refusing
@@ -178,51 +265,8 @@ class App:
                 self.config,
                 clock=self._clock,
                 version=self._version,
-                console_url=lambda: f"{self.operator_url}{CONSOLE}/",
+                urls=self._urls,
                 local=self._local,
                 observer=self._observer,
             )
         )
-
-    async def _listen(self, services: Services) -> None:
-        server = self.config.server
-        self._certificate = certificate = Certificate.of(server)
-        if certificate is not None:
-            self._supervisor.start("certificate", certificate.watch())
-        socket = OperatorSocket(self.config.data_dir, operator_application(services.operators))
-        self._stack.push_async_callback(socket.stop)
-        await socket.start()
-        operator_address = operator_listen(server)
-        outer = application(services, for_senders=True, for_operators=operator_address is None)
-        public = Listener(outer, certificate=certificate, connections=services.receivers.connections)
-        listeners = [public]
-        self._stack.push_async_callback(public.stop)
-        await public.start(server.listen)
-        self.url = self.operator_url = public.url
-        if operator_address is not None:
-            inner = application(services, for_senders=False, for_operators=True)
-            private = Listener(inner, certificate=certificate if uses_tls(server, operator_address) else None)
-            listeners.append(private)
-            self._stack.push_async_callback(private.stop)
-            await private.start(operator_address)
-            self.operator_url = private.url
-        if server.grpc_listen:
-            receivers = services.receivers
-            grpc = GrpcServer(
-                exports(receivers, GRPC_SERVICES),
-                max_bytes=receivers.max_body_bytes,
-                max_connections=receivers.connections.limit,
-            )
-            self._stack.push_async_callback(grpc.stop, CUT_S)
-            await grpc.start(server.grpc_listen, certificate)
-            self.grpc_address = grpc.address
-        self._stack.push_async_callback(self._drain, services.receivers, listeners)
-
-    async def _drain(self, receivers: ReceiverServices, listeners: list[Listener]) -> None:
-        for listener in listeners:
-            listener.close_socket()
-        if await receivers.in_hand.close(UPLOAD_S):
-            return
-        receivers.budget.cut_uploads(stopping())
-        if not await receivers.in_hand.close(DRAIN_S):
-            _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})

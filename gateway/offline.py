@@ -8,9 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.addresses.application import operator_application
-from gateway.assembly import open_operator_services, open_storage
+from gateway.assembly.services import open_operator_services
+from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
 from gateway.http.listener import operator_listen, uses_tls
+from gateway.http.services import Urls
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
 from spool.deliveries.values import RouteSpec
@@ -35,7 +37,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
             await _declare(storage, config)
         services = await stack.enter_async_context(
             open_operator_services(
-                config, storage, clock=clock, version=version, console_url=lambda: _console_url(config)
+                config, storage, clock=clock, version=version, urls=lambda: Urls(console=_console_url(config))
             )
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))

@@ -11,6 +11,7 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from gateway.http.connections import Connections, connection_limit
 from gateway.http.listener import Listener, operator_listen, uses_tls
+from gateway.http.listening_sockets import HTTP, OPERATOR, ListeningSockets
 from gateway.http.tls import Certificate
 from gateway.receivers.otlp_grpc import GrpcServer, refusals
 from spool.clock import Clock
@@ -21,11 +22,15 @@ REPEAT_AFTER_S = 5
 class RefusingListeners:
     """Every address of a server, answered with 503. `start` and `stop` once each."""
 
-    def __init__(self, server: ServerSettings, clock: Clock, reason: str) -> None:
+    def __init__(
+        self, server: ServerSettings, clock: Clock, reason: str, sockets: ListeningSockets, *, takes_grpc: bool
+    ) -> None:
         self._server = server
         self._certificate = Certificate.of(server)
         self._clock = clock
         self._stack = AsyncExitStack()
+        self._sockets = sockets
+        self._takes_grpc = takes_grpc
         self._reason = reason
         self._refusal = Refusal(503, "starting", f"Nothing was kept: {reason}.", retry_after_s=REPEAT_AFTER_S)
 
@@ -34,13 +39,13 @@ class RefusingListeners:
         server, certificate = self._server, self._certificate
         try:
             operator_address = operator_listen(server)
-            public = await self._listen(server.listen, certificate, shows_reason=operator_address is None)
+            public = await self._listen(HTTP, server.listen, certificate, shows_reason=operator_address is None)
             server = replace(server, listen=public)
             if operator_address is not None:
                 private = certificate if uses_tls(server, operator_address) else None
-                operator_address = await self._listen(operator_address, private, shows_reason=True)
+                operator_address = await self._listen(OPERATOR, operator_address, private, shows_reason=True)
                 server = replace(server, operator_listen=operator_address)
-            if server.grpc_listen:
+            if server.grpc_listen and self._takes_grpc:
                 grpc = GrpcServer(
                     refusals(self._refusal, GRPC_SERVICES),
                     max_bytes=server.max_body_bytes,
@@ -57,11 +62,11 @@ class RefusingListeners:
     async def stop(self) -> None:
         await self._stack.aclose()
 
-    async def _listen(self, address: str, certificate: Certificate | None, *, shows_reason: bool) -> str:
+    async def _listen(self, name: str, address: str, certificate: Certificate | None, *, shows_reason: bool) -> str:
         shown = self._reason if shows_reason else None
         application = refusing_application(self._refusal, self._clock, shown_reason=shown)
         connections = Connections(connection_limit(self._server))
         listener = Listener(application, certificate=certificate, connections=connections)
         self._stack.push_async_callback(listener.stop)
-        await listener.start(address)
+        await listener.start(address, self._sockets.find(name))
         return listener.address

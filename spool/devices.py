@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.registry.audit import AuditedChange
+from spool.registry.audit import AuditedChange, Auditor
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000
@@ -52,7 +52,7 @@ class Device:
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    last_seen: float
+    last_seen: float  # 0: never, an operator admitted it
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
     heartbeat: bytes = b""  # the newest one's own part, JSON
@@ -63,10 +63,17 @@ class Device:
     sent_version: int = 0
     upstream_id: str | None = None
     held: str | None = None  # why the upstream refused this row
+    reset_version: int = 0  # the version of its last reset: upstream resets it, too
+    revoked_by: str = ""  # the key of the Tollhouse that told of the revocation; "" for an operator here
 
     @property
     def all_labels(self) -> Mapping[str, str]:
         return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
+
+    @property
+    def quiet_since(self) -> float:
+        """When it was last heard, or admitted."""
+        return self.last_seen or self.enrolled_at
 
     def updated(self, *, facts: bool = False, **changes: Any) -> Device:
         """
@@ -97,12 +104,11 @@ class DeviceRows(Protocol):
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
-    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
-        """In one transaction: replace rows by id and names by name, and remove the names in `gone`."""
+    async def write(
+        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> None:
+        """In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`."""
         ...
-
-
-Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 
 class _Batch:
@@ -112,12 +118,13 @@ class _Batch:
         self.ids: set[str] = set()
         self.names: set[str] = set()
         self.gone: set[str] = set()
+        self.deleted: set[str] = set()
         self.changes: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __bool__(self) -> bool:
-        return bool(self.ids or self.names or self.gone)
+        return bool(self.ids or self.names or self.gone or self.deleted)
 
 
 class DeviceTable:
@@ -133,6 +140,7 @@ class DeviceTable:
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._closing = False
+        self.version = 0  # grows with every write of rows
         self.auditor: Auditor | None = None
 
     @classmethod
@@ -171,6 +179,19 @@ class DeviceTable:
         batch.waiting = True
         if change is not None:
             batch.changes.append(change)
+        self._begin()
+        await asyncio.shield(batch.done)
+
+    async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
+        """Remove rows: gone at once, durable when this returns. SpoolUnavailable: they are as they were."""
+        if self._closing:
+            raise SpoolUnavailable("the spool is closing")
+        for id in ids:
+            self._devices.pop(id, None)
+        batch = self._batch
+        batch.deleted.update(ids)
+        batch.waiting = True
+        batch.changes += changes
         self._begin()
         await asyncio.shield(batch.done)
 
@@ -252,7 +273,11 @@ class DeviceTable:
             await self.auditor(batch.changes)
         rows = [self._devices[id] for id in batch.ids if id in self._devices]
         names = [self._unenrolled[name] for name in batch.names if name in self._unenrolled]
-        await self._rows.write(rows, names, list(batch.gone))
+        deleted = [id for id in batch.deleted if id not in self._devices]  # others were enrolled again meanwhile
+        await self._rows.write(rows, names, list(batch.gone), deleted)
+        self.version += 1
+        for id in deleted:
+            self._durable.pop(id, None)
         self._durable.update({row.id: row for row in rows})
 
     def _failed(self, batch: _Batch, error: Exception) -> None:
@@ -263,7 +288,7 @@ class DeviceTable:
             _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
             self._flush_soon()
             return
-        for id in batch.ids - self._batch.ids:
+        for id in (batch.ids | batch.deleted) - self._batch.ids - self._batch.deleted:
             if (before := self._durable.get(id)) is not None:
                 self._devices[id] = before
             else:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
-_PERSONS = {rule: b"tollhouse-%d" % rule for rule in range(1, 10)}
+# Hashes that are begun: to copy one takes half the time of a new one.
+_HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 10)}
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
 
@@ -48,11 +49,16 @@ class Identity(NamedTuple):
 def digest(rule: int, *parts: object) -> bytes:
     """128 bits of the parts, joined by NUL."""
     text = "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=_PERSONS[rule]).digest()
+    hash = _HASHES[rule].copy()
+    hash.update(text.encode("utf-8", "surrogatepass"))
+    return hash.digest()
 
 
 def is_long(response_id: str) -> bool:
     """Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere."""
+    before = response_id[:-LONG_ENOUGH]
+    if "-" in before or "_" in before:  # whether or not a prefix ends there: nearly every id, and found at once
+        return True
     prefix = _PREFIX.match(response_id)
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
 

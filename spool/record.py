@@ -151,6 +151,7 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     body: bytes = b"{}"
     start_time: int | None = None
     shadow: bool = False
+    upstream_id: str | None = None  # of its connection when it came, where that differs
 
 
 AiRecord = Inference | UsageMetric

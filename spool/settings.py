@@ -2,44 +2,142 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar, cast
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+DAY_S = 86400.0
+MAX_DEAD_LETTERS = 10_000
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
 Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
 
+Value = TypeVar("Value")
 
-MAX_DEAD_LETTERS = 10_000
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the configuration reference says of a key, and what its values must keep to."""
+
+    words: str
+    edge: str = ""  # what happens at the limit that the key sets
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+
+
+def setting(
+    default: Value,
+    words: str,
+    *,
+    edge: str = "",
+    choices: tuple[str, ...] = (),
+    least: float | None = None,
+    secret: bool = False,
+) -> Value:
+    """The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr."""
+    metadata = {"setting": Setting(words=words, edge=edge, choices=choices, least=least)}
+    options: dict[str, Any] = {"metadata": metadata, "repr": not secret}
+    if isinstance(default, dict):
+        return cast("Value", field(default_factory=default.copy, **options))
+    return field(default=default, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
-    """
-    The [spool] section.
+    """What is kept, for how long, and what waits."""
 
-    `pending_items` and `pending_bytes` bound what waits in the merge window, and as much again of counters, which
-    wait `counter_wait` for the calls of their reporter. `commit_wait` and `waiting_submissions` bound what waits for a
-    disk that does not answer: after so long, and beyond so many, submissions are refused with 503. A move of the wall
-    clock by more than `clock_step` is not believed until it has stood for `clock_hold`. `max_stream_bytes`
-    bounds the totals of unit-cost streams, which are not part of `max_bytes`.
-    """
+    max_bytes: Size = setting(
+        10 * GIB,
+        "disk space of the spool",
+        edge="undelivered records fill the spool: 503 with `Retry-After` from the rate at which it drains",
+        least=16 * MIB,
+    )
+    retention: Duration = setting(7 * DAY_S, "how long records stay for replay after they were delivered and counted")
+    hold: Duration = setting(
+        10.0, "how long a record is open for a second report of its call; must be shorter than `spool.retention`"
+    )
+    duplicate_window: Duration = setting(7 * DAY_S, "how long the ids of calls are known, to recognise repeats")
+    duplicate_ids: int = setting(
+        10_000_000,
+        "how many ids of calls are known",
+        edge="the oldest go; `tollhouse_duplicate_window_seconds` says how far back the others reach",
+        least=1,
+    )
+    pending_window: Duration = setting(600.0, "how long a partial report waits for the rest of its call")
+    pending_items: int = setting(
+        20_000,
+        "partial reports that wait, and as many counters",
+        edge="the oldest are put on record as they are",
+        least=1,
+    )
+    pending_bytes: Size = setting(
+        16 * MIB,
+        "bytes of partial reports that wait, and as many of counters",
+        edge="the oldest are put on record as they are",
+    )
+    counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")
+    commit_gather: Duration = setting(
+        0.005,
+        "the least time between two commits of which the first held several requests: more of them share a flush; "
+        "a sender that is alone never waits for it",
+        least=0,
+    )
+    commit_wait: Duration = setting(
+        10.0,
+        "how long a request waits for a disk that does not answer",
+        edge="what waits behind a commit that hangs: 503, and not kept; see [disk and clock](disk-and-clock.md)",
+        least=1,
+    )
+    waiting_submissions: int = setting(
+        10_000, "requests that wait for a commit", edge="one more: 503 with `Retry-After`", least=1
+    )
+    clock_step: Duration = setting(300.0, "a move of the wall clock by more than this is not believed at once", least=1)
+    clock_hold: Duration = setting(3600.0, "how long a moved wall clock must stand before it is believed")
+    max_dead_letters: int = setting(
+        MAX_DEAD_LETTERS,
+        "dead letters of one route",
+        edge="the route parks until they are retried or discarded, and none is lost",
+        least=1,
+    )
+    max_streams: int = setting(
+        1000,
+        "unit-cost streams",
+        edge="a new one gets 429; no key creates more than it leaves for others",
+        least=2,
+    )
+    max_stream_bytes: Size = setting(
+        GIB,
+        "totals of unit-cost streams, beside `spool.max_bytes`",
+        edge="new records get 429; no key's streams get more than they leave free",
+        least=MIB,
+    )
+    stream_retention: Duration = setting(
+        400 * DAY_S, "how long totals of unit-cost streams are kept; not shorter than `spool.retention`"
+    )
 
-    max_bytes: Size = 10 * GIB
-    retention: Duration = 7 * 86400.0
-    hold: Duration = 10.0
-    duplicate_window: Duration = 7 * 86400.0
-    duplicate_ids: int = 10_000_000
-    pending_window: Duration = 600.0
-    pending_items: int = 20_000
-    pending_bytes: Size = 16 * MIB
-    counter_wait: Duration = 90.0
-    commit_wait: Duration = 10.0
-    waiting_submissions: int = 10_000
-    clock_step: Duration = 300.0
-    clock_hold: Duration = 3600.0
-    max_dead_letters: int = MAX_DEAD_LETTERS  # of one route
-    max_streams: int = 1000
-    max_stream_bytes: Size = GIB
-    stream_retention: Duration = 400 * 86400.0
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """Container metrics: files and bodies of clusters' agents, kept on disk until the upstream has them."""
+
+    max_file_bytes: Size = setting(64 * MIB, "bytes of one file or body", edge="a larger one: 413", least=KIB)
+    max_cluster_bytes: Size = setting(
+        2 * GIB,
+        "bytes of the files of one cluster",
+        edge="delivered files go, the oldest first; if all wait: 503 with `Retry-After`",
+        least=KIB,
+    )
+    max_bytes: Size = setting(
+        8 * GIB,
+        "bytes of the files of all clusters, beside `spool.max_bytes`",
+        edge="delivered files go, the oldest first; if all wait: 503 with `Retry-After`",
+        least=KIB,
+    )
+    max_files: int = setting(
+        100_000,
+        "files that are known by their reference",
+        edge="the oldest that are done are forgotten; if all wait: 503. No key has more that wait than it leaves free",
+        least=2,
+    )
+    retention: Duration = setting(7 * DAY_S, "how long files stay for a replay after they were delivered")
+    upload_url: str = setting("", "the address at which agents reach this server; empty: the one that they asked")

@@ -7,11 +7,14 @@ The seam of the storage: everything that a Tollhouse keeps, whatever engine keep
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from spool.billing_hours import BillingHours
+from spool.billing.drops import BillingDrops
+from spool.billing.hours import BillingHours
 from spool.clock import Clock
+from spool.clusters import ClusterTable
+from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceTable
 from spool.errors import NotAllowed
@@ -19,7 +22,7 @@ from spool.ledger.ledger import CHUNK, Ledger
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
-from spool.settings import SpoolSettings
+from spool.settings import ContainerSettings, SpoolSettings
 from spool.streams import StreamBook, StreamReader
 
 
@@ -42,6 +45,11 @@ class StorageOptions:
     ledger_chunk: int = CHUNK
     registry_clock: Clock | None = None
     new_registry: bool = False
+    container: ContainerSettings = field(default_factory=ContainerSettings)
+
+
+async def _no_copies(into: Path) -> None:
+    raise NotAllowed("this storage engine keeps no files: back it up with its own tools")
 
 
 async def _never_damage(error: Exception) -> bool:
@@ -56,6 +64,7 @@ class Storage:
     `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
+    `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
     `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
     """
 
@@ -63,9 +72,12 @@ class Storage:
     deliveries: Deliveries
     partial_reports: PartialReports
     devices: DeviceTable
+    clusters: ClusterTable
     streams: StreamReader
     book: StreamBook
     billing_hours: BillingHours
+    container_files: ContainerFiles
+    billing_drops: BillingDrops
     ledger: Ledger
     registry: Registry | None
     registry_problem: str
@@ -73,6 +85,7 @@ class Storage:
     incarnation: str
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
+    copy: Callable[[Path], Awaitable[None]] = _no_copies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,27 @@ class StreamSize:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalsPart:
+    """
+    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the dimensions.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    dimensions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def holds(self, total: Total) -> bool:
+        if self.since is not None and total.start_time < self.since:
+            return False
+        if self.until is not None and total.start_time >= self.until:
+            return False
+        return all(set(values) & set(total.dimensions.get(name, ())) for name, values in self.dimensions.items())
+
+
+ALL_TOTALS = TotalsPart()
+
+
 class StreamRows(Protocol):
     """The rows of streams and totals, within one transaction."""
 
@@ -99,8 +120,8 @@ class StreamReader(Protocol):
         """The totals that exist, by (stream, key)."""
         ...
 
-    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
-        """Totals of a stream, for a list."""
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+        """Totals of a stream, for a list; of a part of them."""
         ...
 
     async def sizes(self) -> Sequence[StreamSize]:

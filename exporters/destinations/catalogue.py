@@ -9,7 +9,7 @@ from exporters.destinations import focus, ndjson, otlp, webhook
 from exporters.destinations.upstream import UPSTREAM, UpstreamContext
 from exporters.destinations.upstream import routes as upstream_routes
 from exporters.exporter import RouteConfig
-from exporters.problems import one_of, url
+from exporters.problems import headers, one_of, url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import Clock
@@ -34,11 +34,8 @@ def problems(destinations: Sequence[DestinationSettings]) -> Iterator[str]:
         if type and not getattr(destination, type.needs):
             yield f"{shown}.{type.needs} is required for type {destination.type!r}"
         yield from url(f"{shown}.url", destination.url)
-        yield from one_of(f"{shown}.start", destination.start, ("oldest", "now"))
         yield from _topic_problems(shown, destination)
-        for name, value in destination.headers.items():
-            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.isprintable():
-                yield f"{shown}.headers: {name!r} is not a header, or its value is not one line"
+        yield from headers(f"{shown}.headers", destination.headers)
 
 
 def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
@@ -85,4 +82,10 @@ def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteC
     name = f"{destination.name}/{topic}"
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
     exporter = type.build(destination, secret, clock)
-    return RouteConfig(spec=spec, exporter=exporter, stamps=lambda: secret and secret.stamp())
+    return RouteConfig(
+        spec=spec,
+        made_of=destination,
+        exporter=exporter,
+        stamps=lambda: secret and secret.stamp(),
+        linger_s=destination.linger,
+    )

@@ -19,13 +19,13 @@ from decimal import Context, Decimal, localcontext
 from pathlib import Path
 
 from exporters import batch as batches
-from exporters.csv_cells import safe_cell
 from exporters.destinations.declaration import DestinationType
 from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
+from spool.csv_cells import safe_cell
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures

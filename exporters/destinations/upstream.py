@@ -23,7 +23,7 @@ from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import Clock
 from spool.deliveries.values import RouteSpec
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, UnitCostOperation
+from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.streams import StreamReader
 
@@ -36,13 +36,15 @@ class UpstreamContext:
     What the routes to the upstream need beside their deliveries.
 
     `learn` is called with operations that come into the log from here; `locks` are shared with the billing
-    sync; `single_writer` names the streams that no other gateway writes.
+    sync; `id_upstream` gives the id that a drop's connection has there; `single_writer` names the streams that no
+    other gateway writes.
     """
 
     log: Log
     streams: StreamReader
     learn: Callable[[Sequence[UnitCostOperation]], None]
     locks: ConnectionLocks
+    id_upstream: Callable[[BillingDrop], str]
     single_writer: frozenset[str] = frozenset()
 
 
@@ -52,16 +54,12 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
         yield "upstream.base_url is required when upstream.keys are given"
     for name in ("base_url", "ai_telemetry_url", "proxy"):
         yield from url(f"upstream.{name}", getattr(settings, name))
-    yield from one_of("upstream.kind", settings.kind, ("service", "tollhouse"))
     for type, event in settings.events.items():
         yield from _event_problems(f"upstream.events.{type}", event)
-    yield from one_of("upstream.compression", settings.compression, ("gzip", "none"))
-    if settings.batch_records < 1:
-        yield "upstream.batch_records must be at least 1"
-    if settings.in_flight < 1:
-        yield "upstream.in_flight must be at least 1"
     if settings.timeout <= 0:
         yield "upstream.timeout must be above 0s"
+    for name in sorted(settings.paths.keys() - STREAMS.keys()):
+        yield f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}"
     names: set[str] = set()
     for place, key in enumerate(settings.keys):
         yield from _key_problems(f"upstream.keys[{place}]", key, names)
@@ -70,8 +68,6 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
 
 def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
     yield from stream_name(f"{shown}.stream", event.stream)
-    yield from one_of(f"{shown}.type", event.type, ("allocation", "metric"))
-    yield from one_of(f"{shown}.granularity", event.granularity, ("HOURLY", "DAILY", "MONTHLY"))
     if len(event.dimensions) > MAX_STREAM_KEYS:
         yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
 
@@ -97,13 +93,12 @@ def routes(
     """
     None without an upstream, and AI telemetry alone without `context` or without a base_url.
 
-    Each route has a client of its own. ValueError for a stream in upstream.paths that is not there.
+    Each route has a client of its own.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return
-    for name in settings.paths.keys() - STREAMS.keys():
-        raise ValueError(f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}")
-    yield _telemetry_route(settings, clock)
+    made_of = settings, context and context.single_writer
+    yield _telemetry_route(settings, clock, made_of)
     if context is None or not settings.base_url:
         return
     has_events = Paths(settings).template(EVENTS) is not None
@@ -114,7 +109,7 @@ def routes(
             exporter = EventExporter(client, max_bytes=settings.batch_bytes)
         else:
             exporter = StreamMapper(context.log, settings.events, context.learn)
-        yield _route(USAGE_EVENTS, exporter, client)
+        yield _route(USAGE_EVENTS, settings, made_of, exporter, client)
     client = UpstreamClient.of(settings, clock=clock)
     unit_cost = UnitCostExporter(
         client,
@@ -123,12 +118,13 @@ def routes(
         single_writer=context.single_writer,
         to_tollhouse=settings.kind == "tollhouse",
     )
-    yield _route(UNIT_COST, unit_cost, client)
+    yield _route(UNIT_COST, settings, made_of, unit_cost, client)
     client = UpstreamClient.of(settings, clock=clock)
-    yield _route(BILLING_DATA, BillingDropExporter(client, context.locks), client)
+    exporter = BillingDropExporter(client, context.locks, context.id_upstream)
+    yield _route(BILLING_DATA, settings, made_of, exporter, client)
 
 
-def _telemetry_route(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
+def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
     client = UpstreamClient.of(settings, clock=clock)
     exporter = TelemetryExporter(
         client.client,
@@ -137,9 +133,12 @@ def _telemetry_route(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,
     )
-    return _route(AI_TELEMETRY, exporter, client)
+    return _route(AI_TELEMETRY, settings, made_of, exporter, client)
 
 
-def _route(topic: str, exporter: Exporter, client: UpstreamClient) -> RouteConfig:
+def _route(
+    topic: str, settings: UpstreamSettings, made_of: object, exporter: Exporter, client: UpstreamClient
+) -> RouteConfig:
     spec = RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic)
-    return RouteConfig(spec=spec, exporter=exporter, stamps=client.stamps)
+    linger_s = settings.linger
+    return RouteConfig(spec=spec, made_of=made_of, exporter=exporter, stamps=client.stamps, linger_s=linger_s)

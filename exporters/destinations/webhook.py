@@ -21,7 +21,7 @@ from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.probe import NO_TRACE, UNVERIFIED, Probe, failed
+from exporters.probe import Probe, failed, try_connection
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -94,13 +94,14 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Every POST is a delivery to its receiver, so only the secret is tried."""
+    """Every POST is a delivery to its receiver, so only the secret and the connection are tried."""
     try:
         if secret is not None:
             secret.value()
     except SendError as error:
         return failed(error)
-    return Probe(status=UNVERIFIED, words=NO_TRACE)
+    async with Client(ClientSettings(), clock=clock) as client:
+        return await try_connection(client, settings.url)
 
 
 TYPE = DestinationType(name="webhook", needs="url", build=build, probe=probe)

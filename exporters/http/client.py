@@ -7,7 +7,7 @@ The only place that knows an HTTP client library. Follows no redirect, because t
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from exporters.http.answers import HttpAnswer, problem, redact
 from spool.clock import Clock
 
 MAX_ANSWER_BYTES = 64 * 1024
+MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
 MIN_COMPRESSED_BYTES = 1024
 _GZIP_LEVEL = 1  # a ninth of the time of zlib's 6 for a few per cent more bytes
 
@@ -53,6 +54,7 @@ class Client:
         authorization: str | None = None,
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> HttpAnswer:
         """The answer if it is a 2xx; every other one raises an error of exporters.errors."""
         settings = self._settings
@@ -61,16 +63,16 @@ class Client:
             sent["Authorization"] = authorization  # the bare key, no scheme
         if idempotency_key is not None:
             sent[settings.idempotency_header] = idempotency_key
-        if settings.compression == "gzip" and len(body) >= MIN_COMPRESSED_BYTES:
+        if settings.compression == "gzip" and len(body) >= MIN_COMPRESSED_BYTES and "Content-Encoding" not in sent:
             sent["Content-Encoding"] = "gzip"
             # Without a time in it, so that a repeat is the same bytes.
             body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)
         secrets = [value for value in (authorization, *(headers or {}).values()) if value]
-        answer = await self._exchange(method, url, body, sent, secrets)
-        error = problem(answer, secrets=secrets, now=self._clock.now())
-        if error is not None:
-            raise error
-        return answer
+        return await self._exchange(method, url, body, sent, secrets, max_answer_bytes)
+
+    async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
+        """Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`."""
+        await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -86,19 +88,42 @@ class Client:
         await self.close()
 
     async def _exchange(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str], secrets: list[str]
+        self,
+        method: str,
+        url: str,
+        data: bytes | AsyncIterator[bytes],
+        headers: Mapping[str, str],
+        secrets: list[str],
+        max_answer_bytes: int,
+    ) -> HttpAnswer:
+        answer = await self._request(method, url, data, headers, secrets, max_answer_bytes)
+        error = problem(answer, secrets=secrets, now=self._clock.now())
+        if error is not None:
+            raise error
+        return answer
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        data: bytes | AsyncIterator[bytes],
+        headers: Mapping[str, str],
+        secrets: list[str],
+        max_answer_bytes: int,
     ) -> HttpAnswer:
         try:
             async with self._open_session().request(
                 method,
                 url,
-                data=body,
+                data=data,
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
             ) as response:
                 names = {name.lower(): value for name, value in response.headers.items()}
-                return HttpAnswer(status=response.status, headers=names, body=await _read_beginning(response))
+                return HttpAnswer(
+                    status=response.status, headers=names, body=await _read_beginning(response, max_answer_bytes)
+                )
         except aiohttp.InvalidURL as error:
             raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error
         except TimeoutError as error:
@@ -120,22 +145,23 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
                 headers={"User-Agent": settings.user_agent, "Accept-Encoding": "identity"},
                 auto_decompress=False,
+                max_field_size=MAX_FIELD_BYTES,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
 
-async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:
+async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     """
-    At most MAX_ANSWER_BYTES of the answer's body.
+    At most `most` bytes of the answer's body.
 
     A refusal that breaks off counts by its status. A 2xx that breaks off is Retryable: the rest may have
     named refused records.
     """
     answer = b""
     try:
-        while len(answer) < MAX_ANSWER_BYTES:
-            more = await response.content.read(MAX_ANSWER_BYTES - len(answer))
+        while len(answer) < most:
+            more = await response.content.read(most - len(answer))
             if not more:
                 return answer
             answer += more

@@ -10,7 +10,7 @@ back: a trace, span or request id that is no plain OTel id stands in `tollhouse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 
 from exporters.otlp import wire
@@ -25,7 +25,7 @@ _FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
-_BOTH_IDS = re.compile(_TRACE_ID.pattern + _SPAN_ID.pattern)
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 
 
 def _text(key: str) -> Callable[[str], bytes]:
@@ -72,6 +72,7 @@ _CURRENCY = _text("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
 _MOST_TAGS = 1024
+_MOST_SETS, _LARGEST_SET = 4096, 512  # of tags, and bytes of one that is kept
 
 
 class SpanEncoder:
@@ -80,13 +81,14 @@ class SpanEncoder:
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, ...], bytes] = {}
         self._tags: dict[str, Callable[[str], bytes]] = {}
+        self._tag_sets: dict[tuple[str, ...], bytes] = {}
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
         """An ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
         spans = [_SCOPE]
         for record, committed_at in records:
             span = self.span(record, committed_at)
-            spans += (b"\x12", wire.varint(len(span)), span)
+            spans += (b"\x12", wire.length(len(span)), span)
         return wire.field(1, RESOURCE + wire.field(2, b"".join(spans)))
 
     def span(self, record: Inference, committed_at: float) -> bytes:
@@ -130,9 +132,8 @@ class SpanEncoder:
             parts.append(_api_key(r.api_key))
         if r.device is not None:
             parts.append(_device(r.device))
-        tags = self._tags
-        for name, value in r.tags.items():
-            parts.append((tags.get(name) or self._tag(name))(value))
+        if r.tags:
+            parts.append(self._tags_of(r.tags))
         return b"".join(parts)
 
     def _kind(self, record: Inference) -> bytes:
@@ -147,6 +148,19 @@ class SpanEncoder:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
             encoded = self._kinds[key] = _encode_kind(record)
+        return encoded
+
+    def _tags_of(self, tags: Mapping[str, str]) -> bytes:
+        """All tags of a call: sets of them repeat."""
+        key = (*tags, *tags.values())
+        encoded = self._tag_sets.get(key)
+        if encoded is None:
+            known = self._tags
+            encoded = b"".join([(known.get(name) or self._tag(name))(value) for name, value in tags.items()])
+            if len(encoded) <= _LARGEST_SET:
+                if len(self._tag_sets) >= _MOST_SETS:
+                    self._tag_sets.clear()
+                self._tag_sets[key] = encoded
         return encoded
 
     def _tag(self, name: str) -> Callable[[str], bytes]:
@@ -172,11 +186,15 @@ def _encode_kind(record: Inference) -> bytes:
 def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
     trace_id, span_id = record.trace_id, record.span_id
-    # Nearly always both are plain: then one match checks both.
-    if trace_id is not None and span_id is not None and len(trace_id) == 32:
+    # Nearly always both are plain: then both are written in one step.
+    if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both = trace_id + span_id
-        if _BOTH_IDS.fullmatch(both):
-            return bytes.fromhex(both), []
+        try:
+            ids = bytes.fromhex(both)
+        except ValueError:
+            ids = b""
+        if ids.hex() == both and not ids.startswith(_NO_TRACE) and not ids.endswith(_NO_SPAN):
+            return ids, []
     on_wire = list(identity.stand_in_ids(record.id))
     kept: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))

@@ -35,6 +35,11 @@ def _short_varint(value: int) -> bytes:
     return packed
 
 
+def length(value: int) -> bytes:
+    """As `varint`: those of messages repeat."""
+    return (_short_varints[value] or _short_varint(value)) if value < _TWO_BYTES else varint(value)
+
+
 def field(number: int, payload: bytes) -> bytes:
     """A length-delimited field: text, bytes or a message."""
     return b"".join((varint(number << 3 | 2), varint(len(payload)), payload))

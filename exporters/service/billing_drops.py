@@ -7,7 +7,7 @@ The service takes no concurrent requests for one connection, so whoever sends to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from exporters.pace import InOrder
 from exporters.service.upstream_client import UpstreamClient
@@ -32,8 +32,12 @@ class BillingDropExporter:
     in_flight = 1
     max_records = 1  # one drop is one request
 
-    def __init__(self, upstream: UpstreamClient, locks: ConnectionLocks) -> None:
+    def __init__(
+        self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]
+    ) -> None:
+        """`id_upstream`: the id that the connection of a drop has upstream."""
         self._upstream = upstream
+        self._id_upstream = id_upstream
         self._locks = locks
         self._order = InOrder()
 
@@ -44,7 +48,7 @@ class BillingDropExporter:
         drops = [record for entry in entries for record in entry.records if isinstance(record, BillingDrop)]
         key = delivery.idempotency_key
         for drop in drops:
-            to = drop.connection_id
+            to = self._id_upstream(drop)
             with self._order.turn(to, delivery):
                 async with self._locks.of(to):
                     await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=to)

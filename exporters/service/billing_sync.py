@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from exporters.service.cbf import Hour
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamSettings
-from spool.billing_hours import BillingHours, BillingPlan, SentHour
+from spool.billing.hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError
@@ -58,6 +58,7 @@ class BillingSync:
         locks: ConnectionLocks,
         *,
         clock: Clock,
+        is_open: Callable[[str], bool] = lambda _: True,
         backoff: Backoff | None = None,
         max_bytes: int = cbf.MAX_BYTES,
     ) -> None:
@@ -66,6 +67,7 @@ class BillingSync:
         self._upstream = UpstreamClient(client, Paths(settings), Keyring(settings.keys))
         self._connection = settings.connection_id
         self._locks = locks
+        self._is_open = is_open
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_bytes = max_bytes
@@ -272,6 +274,8 @@ class BillingSync:
             raise Misconfigured(
                 "upstream.base_url and upstream.connection_id are needed for billing data", answered=False
             )
+        if not self._is_open(self._connection):
+            raise Misconfigured("the billing connection of upstream.connection_id is disabled", answered=False)
         drop = cbf.body(batch, OPERATION)
         # The key of a drop that got no answer serves for its repeat; any answer uses it up.
         unanswered, self._unanswered = self._unanswered, None

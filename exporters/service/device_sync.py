@@ -22,7 +22,7 @@ from exporters.http.answers import HttpAnswer
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices import ENROLLED, Device, DeviceTable
+from spool.devices import ENROLLED, REVOKED, Device, DeviceTable
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
@@ -30,13 +30,20 @@ ENROLL, HEARTBEAT = "enroll", "heartbeat"
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # a refused row is tried again after this, and at once when its facts change
 LONGEST_ID = 256
+_NOT_FOLLOWED = (
+    "the upstream has not revoked the device: its server.chain_keys must name the key that this one sends with"
+)
 _ABOUT_ALL_ROWS = (429, 502, 503, 504)  # these answers are not about one row
 
 _log = logging.getLogger(__name__)
 
 
 class DeviceSync:
-    """Runs until it is cancelled; what was not answered is sent again."""
+    """
+    Runs until it is cancelled; what was not answered is sent again.
+
+    `tells_changes`: the upstream is a Tollhouse, which is told of revocations and resets, too.
+    """
 
     def __init__(
         self,
@@ -45,12 +52,14 @@ class DeviceSync:
         *,
         clock: Clock,
         in_flight: int = 4,
+        tells_changes: bool = False,
         backoff: Backoff | None = None,
     ) -> None:
         self._table = table
         self._upstream = upstream
         self._clock = clock
         self._in_flight = in_flight
+        self._tells_changes = tells_changes
         self._backoff = backoff or Backoff()
         self._state = RUNNING
         self._reason: str | None = None
@@ -61,7 +70,7 @@ class DeviceSync:
 
     def state(self) -> RouteState:
         """As routes are shown; `queued` are devices, refused ones among them."""
-        waiting = [device for device in self._table.all() if _is_due(device)]
+        waiting = [device for device in self._table.all() if self._is_due(device)]
         return RouteState(
             name=NAME,
             topic="devices",
@@ -135,11 +144,14 @@ class DeviceSync:
 
     def _due(self) -> list[Device]:
         """Devices to send, those that wait longest first."""
-        due = [device for device in self._table.all() if _is_due(device) and not self._rests_now(device)]
+        due = [device for device in self._table.all() if self._is_due(device) and not self._rests_now(device)]
         return sorted(due, key=lambda device: device.last_seen)
 
     async def _send(self, device: Device) -> None:
         try:
+            if device.state == REVOKED:
+                await self._revoke(device)
+                return
             if device.sent_version < device.facts_version:
                 device = await self._enrol(device)
             if device.last_heartbeat is not None and device.version > device.sent_version:
@@ -154,16 +166,26 @@ class DeviceSync:
     async def _enrol(self, device: Device) -> Device:
         """The device as the upstream knows it now; what changed meanwhile is newer and stays due."""
         body = {"device_id": device.id, **_facts(device)}
+        if self._tells_changes and device.upstream_id is not None and device.reset_version > device.sent_version:
+            body["reset"] = True
         answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
-        upstream_id = _id_in(answer) or device.upstream_id or device.id
+        upstream_id = _in_answer(answer, "id") or device.upstream_id or device.id
         self._worked()
         changes: dict[str, Any] = {
             "sent_version": device.facts_version,
             "upstream_id": upstream_id,
             "held": None,
         }
-        await self._table.keep(replace(self._table.find(device.id) or device, **changes))
+        if (current := self._table.find(device.id)) is not None:  # else it was deleted meanwhile
+            await self._table.keep(replace(current, **changes))
         return replace(device, **changes)
+
+    async def _revoke(self, device: Device) -> None:
+        answer = await self._upstream.send(ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED}))
+        self._worked()
+        held = None if _in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
+        if (current := self._table.find(device.id)) is not None:
+            await self._table.keep(replace(current, sent_version=device.version, held=held))
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
@@ -171,8 +193,8 @@ class DeviceSync:
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
         # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
-        current = self._table.find(device.id) or device
-        self._table.touch(replace(current, sent_version=device.version, held=None))
+        if (current := self._table.find(device.id)) is not None:
+            self._table.touch(replace(current, sent_version=device.version, held=None))
 
     def _worked(self) -> None:
         if self._state != RUNNING:
@@ -216,6 +238,13 @@ class DeviceSync:
         self._rests = {id: rest for id, rest in self._rests.items() if rest[1] > now}
         return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
 
+    def _is_due(self, device: Device) -> bool:
+        """Pending devices are not sent; revoked ones are to a Tollhouse that knows them."""
+        if device.version <= device.sent_version:
+            return False
+        is_told = self._tells_changes and device.state == REVOKED and device.upstream_id is not None
+        return device.state == ENROLLED or is_told
+
     def _is_closed(self) -> bool:
         return self._closed_until > self._clock.monotonic()
 
@@ -223,11 +252,6 @@ class DeviceSync:
         if not waiting:
             return None
         return max(0.0, self._clock.now() - min(device.last_seen for device in waiting))
-
-
-def _is_due(device: Device) -> bool:
-    """Pending and revoked devices are not sent."""
-    return device.state == ENROLLED and device.version > device.sent_version
 
 
 def _facts(device: Device) -> dict[str, object]:
@@ -243,12 +267,12 @@ def _facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _id_in(answer: HttpAnswer) -> str | None:
-    """The id that the upstream gave the device, None if it gave none."""
+def _in_answer(answer: HttpAnswer, name: str) -> str | None:
+    """What the upstream says of the device, None if it says nothing."""
     try:
         decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:
         return None
     device = decoded.get("device") if isinstance(decoded, dict) else None
-    id = device.get("id") if isinstance(device, dict) else None
-    return id if isinstance(id, str) and 0 < len(id) <= LONGEST_ID else None
+    text = device.get(name) if isinstance(device, dict) else None
+    return text if isinstance(text, str) and 0 < len(text) <= LONGEST_ID else None

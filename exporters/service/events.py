@@ -28,6 +28,7 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
+MOST_ZEROS = 100  # of an amount, as in unit-cost records: written out, 1e999999 is a megabyte
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:
@@ -38,6 +39,23 @@ def sent_as(settings: UpstreamSettings, type: str) -> str | None:
         return "event"
     mapped = settings.events.get(type)
     return None if mapped is None else f"unit-cost stream {mapped.stream}"
+
+
+def needs_mapping(settings: UpstreamSettings) -> bool:
+    """Whether there is an upstream, and it takes no events but streams that are made of them."""
+    return bool(settings.base_url) and Paths(settings).template(STREAM) is None
+
+
+def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
+    """Whether events of a type stay here because the upstream takes no events and no stream is set for the type."""
+    return needs_mapping(settings) and type not in settings.events
+
+
+def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
+    """What an event adds to the sum of its type's stream; None if its type has no mapping, or the event no amount."""
+    stream = settings.events.get(event.event_type)
+    found = None if stream is None else _amount(event, stream.value)
+    return None if found is None else Decimal(found)
 
 
 class EventExporter:
@@ -97,7 +115,7 @@ def _rejected(body: bytes) -> int:
 
 
 class StreamMapper:
-    """To the service: events of a mapped type become `sum` operations here; all others are not sent."""
+    """To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not sent."""
 
     in_flight = 1
     max_records = 1000
@@ -129,8 +147,8 @@ class StreamMapper:
                 )
             )
             self._learn(operations)
-        kept = len(batch.records) - len(operations)
-        return Settlement(delivered=len(operations), shadow=batch.shadow + kept, damaged=batch.damaged)
+        unmapped = len(batch.records) - len(operations)
+        return Settlement(delivered=len(operations), shadow=batch.shadow, unmapped=unmapped, damaged=batch.damaged)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -170,7 +188,8 @@ def _amount(event: UsageEvent, where: str) -> str | None:
         amount = Decimal(str(found))
     except InvalidOperation:
         return None
-    return rounded_text(amount) if amount.is_finite() and amount > 0 else None
+    is_amount = amount.is_finite() and amount > 0 and abs(amount.adjusted()) <= MOST_ZEROS
+    return rounded_text(amount) if is_amount else None
 
 
 def _text(event: UsageEvent, where: str) -> str | None:

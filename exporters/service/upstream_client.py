@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 from exporters.http.answers import HttpAnswer
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
 from exporters.settings import UpstreamSettings
@@ -46,6 +47,27 @@ class UpstreamClient:
             content_type=content_type,
             authorization=self.authorization(name),
             idempotency_key=idempotency_key,
+        )
+
+    async def post(
+        self,
+        name: str,
+        body: bytes,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        content_type: str = "application/json",
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> HttpAnswer:
+        """Like `send`, with a query and headers."""
+        words = urlencode(query)
+        return await self.client.send(
+            self._paths.needed(name) + (f"?{words}" if words else ""),
+            body,
+            content_type=content_type,
+            authorization=self.authorization(name),
+            headers=headers,
+            max_answer_bytes=max_answer_bytes,
         )
 
     def url(self, stream: str) -> str | None:

@@ -1,15 +1,17 @@
-"""Addresses that answer key holders: costs and insights."""
+"""Addresses that answer key holders: costs, insights and clusters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gateway.api import costs, insights
+from gateway.api import clusters, costs, insights
+from gateway.api.cluster_lists import CLUSTERS, ClusterChanges, ClusterItem, OneCluster
 from gateway.api.insight_lists import COMMENTS, INSIGHTS
+from gateway.api.measures import USAGE, USAGE_AMOUNT
 from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List
-from gateway.http.requests import AddressHandler
+from gateway.http.requests import AddressHandler, check_json
 from gateway.schemas import OBJECT, TEXT, Schema, array, closed
 from spool.ledger.queries import DIMENSIONS
 
@@ -42,16 +44,18 @@ def _costs(
 
 _NAMED = {"id": TEXT, "name": TEXT}
 
+_COST_ROW = {"usage_date": TEXT, "cost": TEXT, USAGE_AMOUNT: TEXT, **{name: {"type": "integer"} for name in USAGE}}
+
 COSTS = (
     _costs(
         "/v2/billing/costs",
         "billing:read_costs",
         costs.read_costs,
         "costs",
-        "What AI costs, by period and dimension; tags of the configuration are dimensions, too",
+        "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
         required=("start_date",),
         lists=costs.cost_list(DIMENSIONS),
-        item={**OBJECT, "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
+        item={**OBJECT, "properties": _COST_ROW, "additionalProperties": {"type": ["string", "null"]}},
     ),
     _costs(
         "/v2/billing/dimensions",
@@ -94,8 +98,7 @@ def _insights(
         handler=handler,
         endpoint="insights",
         scope=scope,
-        check=insights.check_media_type if takes else None,
-        checks_query=lists is None,
+        check=check_json if takes else None,
         body=takes,
         takes={JSON: takes} if takes else {},
         gives={} if lists else {200: {JSON: gives}},
@@ -144,4 +147,46 @@ INSIGHT_ROWS = (
     ),
 )  # fmt: skip
 
-API = (*COSTS, *INSIGHT_ROWS)
+
+def _clusters(
+    method: str,
+    path: str,
+    scope: str,
+    handler: AddressHandler,
+    summary: str,
+    *,
+    refusals: tuple[int, ...],
+    takes: type | None = None,
+    lists: List[Any] | None = None,
+) -> Address:
+    return Address(
+        methods=("GET", "HEAD") if method == "GET" else (method,),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint="clusters",
+        scope=scope,
+        check=check_json if takes else None,
+        checks_query=lists is None,
+        body=takes,
+        takes={JSON: takes} if takes else {},
+        gives={} if lists else {200: {JSON: OneCluster}},
+        lists=lists,
+        item=ClusterItem,
+        refusals=refusals,
+    )
+
+
+_CLUSTERS = "/v2/container/clusters"
+_CLUSTER = _CLUSTERS + "/{id}"
+
+CLUSTER_ROWS = (
+    _clusters("GET", _CLUSTERS, "container:get-clusters", clusters.get_clusters, "List clusters",
+              lists=CLUSTERS, refusals=READ),
+    _clusters("GET", _CLUSTER, "container:get-clusters", clusters.get_cluster, "Read a cluster", refusals=(*READ, 404)),
+    _clusters("PATCH", _CLUSTER, "container:update-cluster", clusters.update_cluster, "Update a cluster",
+              takes=ClusterChanges, refusals=(*WRITE, 404)),
+)  # fmt: skip
+
+API = (*COSTS, *INSIGHT_ROWS, *CLUSTER_ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
@@ -20,7 +21,10 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
 from gateway.operator.admission import operator_endpoint
 from gateway.operator.body import errors_as_json
+from gateway.operator.scopes import OPENED, opened_by_scope
 from spool.clock import Clock
+
+_PARAMETER = re.compile(r"{(\w+)}")
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
@@ -84,9 +88,17 @@ def operator_application(services: OperatorServices) -> web.Application:
     The HTTP side and the operator socket each mount one of their own, over the same services.
     """
     app = web.Application(middlewares=[errors_as_json])
+    app[OPENED] = opened_by_scope(FOR_SENDERS)
     for row in OPERATOR_ADDRESSES:
         (method,) = row.methods
-        app.router.add_route(method, row.path.removeprefix(OPERATOR_API), operator_endpoint(row, services))
+        # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
+        path = _PARAMETER.sub(r"{\1:[^/]+}", row.path.removeprefix(OPERATOR_API))
+        app.router.add_route(method, path, operator_endpoint(row, services))
+
+    async def end_streams(_: web.Application) -> None:
+        services.event_streams.end()
+
+    app.on_shutdown.append(end_streams)
     return app
 
 

@@ -7,30 +7,50 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from gateway.api import insight_lists
+from gateway.api import budget_lists, cluster_lists, connection_lists, insight_lists, recommendation_lists, view_lists
+from gateway.api.budgets import BudgetChanges, NewBudget
+from gateway.api.connections import ConnectionChanges, NewConnection
+from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
+from gateway.api.views import NewView, ViewChanges
 from gateway.console import pages
 from gateway.http.answers import JSON
+from gateway.http.event_streams import EVENT_STREAM
 from gateway.http.lists import List
 from gateway.http.requests import Result
 from gateway.mounts import CONSOLE, OPERATOR_API
 from gateway.operator import (
     accounts,
-    billing,
+    assistants,
     dead_letters,
     deliveries,
-    devices,
+    events,
     findings,
     insights,
     keys,
-    ledger,
-    records,
+    scopes,
     sign_in,
     spool,
     streams,
 )
 from gateway.operator.address import OperatorAddress
+from gateway.operator.installation import backup, bundles, configuration
+from gateway.operator.log import live, newest, record
+from gateway.operator.money import (
+    billing,
+    budgets,
+    comparison,
+    connections,
+    ledger,
+    notifications,
+    recommendations,
+    report,
+    views,
+)
 from gateway.operator.requests import OperatorRequest
-from gateway.schemas import OBJECT
+from gateway.operator.senders import clusters, container_files, devices
+from gateway.receivers import unit_cost
+from gateway.schemas import OBJECT, TEXT, Schema
+from spool.ledger.queries import DIMENSIONS
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 
 Body = TypeVar("Body")
@@ -56,9 +76,8 @@ def _call(
     optional: tuple[str, ...] = (),
     repeated: tuple[str, ...] = (),
     status: int = 200,
+    gives: Mapping[str, Schema] | None = None,
 ) -> OperatorAddress:
-    # Lists and reports check the query themselves; a call with a body ignores it.
-    ignores_query = takes is not None or lists is not None or bool(repeated)
     return OperatorAddress(
         methods=(method,),
         path=OPERATOR_API + path,
@@ -68,12 +87,11 @@ def _call(
         handler=handler,
         body=takes,
         takes={JSON: takes} if takes else {},
-        gives={} if lists else {status: {JSON: OBJECT}},
+        gives={} if lists else {status: gives or {JSON: OBJECT}},
         lists=lists,
         required=required,
         optional=optional,
         repeated=repeated,
-        checks_query=not ignores_query,
     )
 
 
@@ -87,6 +105,8 @@ OPERATOR_ADDRESSES = (
     _call("POST", "/console-links", ADMIN, sign_in.make_link, "Make a one-time link",
           takes=sign_in.NewLink, status=201),
 
+    _call("GET", "/changes", VIEWER, live.changes, "Hear what changes", gives={EVENT_STREAM: TEXT}),
+
     _call("GET", "/keys", VIEWER, keys.list_keys, "List API keys", lists=keys.KEYS),
     _call("POST", "/keys", ADMIN, keys.create_key, "Create an API key", takes=keys.NewKey, status=201),
     _call("GET", "/keys/{name}", VIEWER, keys.show_key, "Show an API key"),
@@ -97,10 +117,17 @@ OPERATOR_ADDRESSES = (
     _call("POST", "/keys/{name}/disable", ADMIN, keys.disable_key, "Disable an API key"),
     _call("DELETE", "/keys/{name}", ADMIN, keys.delete_key, "Delete an API key", required=("confirm",)),
 
+    _call("GET", "/scopes", VIEWER, scopes.list_scopes, "List the scopes of keys, with what each opens",
+          lists=scopes.SCOPE_LIST),
+
     _call("GET", "/devices", VIEWER, devices.list_devices, "List devices", lists=devices.DEVICES),
     _call("GET", "/unenrolled", VIEWER, devices.list_unenrolled, "List names of devices that are not enrolled",
           lists=devices.UNENROLLED),
     _call("GET", "/devices/{id}", VIEWER, devices.show_device, "Show a device"),
+    _call("POST", "/devices", OPERATOR, devices.admit_device, "Enrol a device before it reports",
+          takes=devices.Admission, status=201),
+    _call("DELETE", "/devices/{id}", OPERATOR, devices.delete_device, "Delete a device and end its key",
+          required=("confirm",)),
     _call("POST", "/devices/{id}/approve", OPERATOR, devices.approve_device,
           "Enrol a pending or revoked device"),
     _call("POST", "/devices/{id}/revoke", OPERATOR, devices.revoke_device, "Refuse a device from now on"),
@@ -108,24 +135,53 @@ OPERATOR_ADDRESSES = (
           "Forget a device's fingerprint and key"),
     _call("PATCH", "/devices/{id}", OPERATOR, devices.label_device, "Label a device", takes=devices.Labels),
 
+    _call("GET", "/clusters", VIEWER, clusters.list_clusters, "List clusters", lists=cluster_lists.CLUSTERS),
+    _call("GET", "/clusters/{id}", VIEWER, clusters.show_cluster, "Show a cluster"),
+    _call("PATCH", "/clusters/{id}", OPERATOR, clusters.change_cluster, "Name, label, enable or configure a cluster",
+          takes=cluster_lists.ClusterChanges),
+    _call("DELETE", "/clusters/{id}", OPERATOR, clusters.delete_cluster, "Forget a cluster until it reports again",
+          required=("confirm",)),
+
+    _call("GET", "/container-metrics", VIEWER, container_files.show_container_metrics,
+          "The books of container metrics, and what waits of each cluster"),
+    _call("GET", "/container-files", VIEWER, container_files.list_container_files, "List files of container metrics",
+          lists=container_files.CONTAINER_FILES),
+    _call("POST", "/container-files/{id}/discard", OPERATOR, container_files.discard_container_file,
+          "Give up a file that waits for the upstream", takes=container_files.Discard),
+
     _call("GET", "/status", VIEWER, spool.status, "Topics, routes and space"),
     _call("GET", "/routes", VIEWER, spool.list_routes, "List routes", lists=spool.ROUTES),
     _call("DELETE", "/routes/{destination}/{topic}", OPERATOR, spool.drop_route, "Forget an orphaned route"),
     _call("GET", "/deliveries", VIEWER, deliveries.list_deliveries, "List deliveries that are not settled",
           lists=deliveries.DELIVERIES),
     _call("POST", "/replay", OPERATOR, spool.replay, "Send settled records again", takes=spool.Replay),
+    _call("GET", "/configuration", OPERATOR, configuration.list_configuration, "List the settings in effect",
+          lists=configuration.CONFIGURATION),
+    _call("POST", "/reload", ADMIN, configuration.reload, "Take the configuration over",
+          takes=configuration.ConfigReload),
+    _call("POST", "/backup", ADMIN, backup.back_up, "Back the data up into a directory of the server's machine",
+          takes=backup.BackupPlace, status=201),
+    _call("POST", "/bundles/export", ADMIN, bundles.export_bundle, "Hand a backlog over in a sealed file",
+          takes=bundles.BundleExport, status=201),
+    _call("POST", "/bundles/import", ADMIN, bundles.import_bundle, "Take over the backlog of a sealed file",
+          takes=bundles.BundleImport),
     _call("GET", "/clock", VIEWER, spool.show_clock, "The time that is used, and a step of the clock"),
     _call("POST", "/clock/accept", OPERATOR, spool.accept_clock, "Believe the clock after a step of it",
           takes=spool.AcceptClock),
+    _call("GET", "/records", VIEWER, newest.list_records, "List the newest records, open ones too",
+          lists=newest.RECORDS),
+    _call("GET", "/rates", VIEWER, newest.show_rates, "Records of each source in the last minute"),
+    _call("GET", "/tail", VIEWER, live.tail, "Hear of records as they are committed",
+          repeated=tuple(newest.RECORDS.filters), gives={EVENT_STREAM: TEXT}),
     _call("GET", "/receipts/{id}", VIEWER, spool.receipt, "What became of a submission"),
-    _call("GET", "/records/{id}", VIEWER, records.show_record, "What is kept of one record, and why",
+    _call("GET", "/records/{id}", VIEWER, record.show_record, "What is kept of one record, and why",
           optional=("since",)),
     _call("GET", "/books", VIEWER, spool.show_running_books, "The running books"),
     _call("GET", "/verify", VIEWER, spool.verify, "Recount the books"),
 
-    _call("GET", "/streams", VIEWER, streams.list_streams, "List unit-cost streams", lists=streams.STREAMS),
-    _call("GET", "/event-types", VIEWER, streams.list_event_types, "List types of usage events",
-          lists=streams.EVENT_TYPES),
+    _call("GET", "/streams", VIEWER, streams.list_streams, "List unit-cost streams", lists=unit_cost.STREAMS),
+    _call("GET", "/events", VIEWER, events.list_events, "List the newest usage events", lists=events.EVENTS),
+    _call("GET", "/event-types", VIEWER, events.list_event_types, "List types of usage events", lists=events.TYPES),
     _call("GET", "/unknown", VIEWER, streams.list_unknown, "List deliveries of unknown fate",
           lists=streams.UNKNOWN),
     _call("POST", "/unknown/{id}/resolve", OPERATOR, streams.resolve, "Settle a delivery of unknown fate",
@@ -135,8 +191,45 @@ OPERATOR_ADDRESSES = (
           required=("from", "to")),
     _call("POST", "/billing/push", OPERATOR, billing.push, "Send hours as billing drops", takes=billing.Push),
 
+    _call("GET", "/connections", VIEWER, connections.list_connections, "List billing connections",
+          lists=connection_lists.CONNECTIONS),
+    _call("POST", "/connections", OPERATOR, connections.create_connection, "Create a billing connection",
+          takes=NewConnection, status=201),
+    _call("GET", "/connections/{id}", VIEWER, connections.show_connection, "Show a billing connection"),
+    _call("PATCH", "/connections/{id}", OPERATOR, connections.edit_connection, "Change a billing connection",
+          takes=ConnectionChanges),
+    _call("DELETE", "/connections/{id}", OPERATOR, connections.delete_connection,
+          "Delete a billing connection and its rows", required=("confirm",)),
+    _call("GET", "/connections/{id}/drops", VIEWER, connections.list_drops, "List the drops of a connection",
+          lists=connection_lists.DROPS),
+    _call("GET", "/connections/{id}/drops/{month}", VIEWER, connections.show_month, "Show the rows of a month"),
+
+    _call("POST", "/mcp", VIEWER, assistants.relay_mcp, "Answer a message of an assistant on stdio",
+          takes=assistants.McpLine),
+
+    _call("GET", "/views", VIEWER, views.list_views, "List views", lists=view_lists.VIEWS),
+    _call("POST", "/views", OPERATOR, views.add_view, "Create a view", takes=NewView, status=201),
+    _call("GET", "/views/{id}", VIEWER, views.show_view, "Show a view, by its id or its name"),
+    _call("PATCH", "/views/{id}", OPERATOR, views.edit_view, "Change a view", takes=ViewChanges),
+    _call("DELETE", "/views/{id}", OPERATOR, views.remove_view, "Delete a view"),
+
+    _call("GET", "/budgets", VIEWER, budgets.list_budgets, "List budgets", lists=budget_lists.BUDGETS),
+    _call("POST", "/budgets", OPERATOR, budgets.add_budget, "Create a budget", takes=NewBudget, status=201),
+    _call("POST", "/budgets/evaluate", OPERATOR, budgets.evaluate, "Evaluate all budgets now",
+          takes=budgets.BudgetEvaluation),
+    _call("GET", "/budgets/{id}", VIEWER, budgets.show_budget, "Show a budget", repeated=("expand",)),
+    _call("PATCH", "/budgets/{id}", OPERATOR, budgets.edit_budget, "Change a budget", takes=BudgetChanges),
+    _call("DELETE", "/budgets/{id}", OPERATOR, budgets.remove_budget, "Delete a budget and its alerts",
+          required=("confirm",)),
+    _call("GET", "/budgets/{id}/owners", VIEWER, budgets.list_owners, "List the owners of a budget",
+          lists=budget_lists.OWNERS),
+    _call("GET", "/budgets/{id}/alerts", VIEWER, budgets.list_alerts, "List the alerts of a budget",
+          lists=budget_lists.ALERTS),
+
     _call("GET", "/dead", VIEWER, dead_letters.list_dead, "List dead letters", lists=dead_letters.DEAD),
     _call("GET", "/dead/{id}", VIEWER, dead_letters.show_dead, "Show a dead letter's record"),
+    _call("PATCH", "/dead/{id}", OPERATOR, dead_letters.edit_dead, "Send a dead letter again with other values",
+          takes=dead_letters.Edit),
     _call("POST", "/dead/retry", OPERATOR, dead_letters.retry_dead, "Send dead letters again",
           takes=dead_letters.Letters),
     _call("POST", "/dead/discard", OPERATOR, dead_letters.discard_dead, "Give dead letters up",
@@ -150,8 +243,10 @@ OPERATOR_ADDRESSES = (
           lists=findings.CONFLICTS),
 
     _call("GET", "/ledger", VIEWER, ledger.state, "How far the ledger reaches"),
-    _call("GET", "/report", VIEWER, ledger.report, "Costs by dimensions",
-          optional=ledger.ONCE, repeated=ledger.REPEATED),
+    _call("GET", "/report", VIEWER, report.report, "Costs by dimensions", optional=report.ONCE,
+          repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}),
+    _call("GET", "/comparison", VIEWER, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
+          repeated=comparison.REPEATED),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",
           takes=ledger.Rebuild),
     _call("POST", "/ledger/reprice", OPERATOR, ledger.reprice, "Price estimates again", takes=ledger.Reprice),
@@ -166,6 +261,45 @@ OPERATOR_ADDRESSES = (
           lists=insight_lists.COMMENTS),
     _call("POST", "/insights/{id}/comments", OPERATOR, insights.comment_insight, "Comment on an insight",
           takes=insights.InsightComment),
+
+    _call("GET", "/recommendations", VIEWER, recommendations.list_recommendations, "List what would have cost less",
+          lists=recommendation_lists.recommendation_list(DIMENSIONS)),
+    _call("PATCH", "/recommendations", OPERATOR, recommendations.change_recommendations,
+          "Set the status or the assignee of recommendations", takes=RecommendationChanges),
+    _call("POST", "/recommendations/run", OPERATOR, recommendations.look_for_savings, "Look for savings now",
+          takes=recommendations.SavingsLook),
+    _call("GET", "/recommendations/{id}", VIEWER, recommendations.show_recommendation,
+          "Show a recommendation and its comments"),
+    _call("GET", "/recommendations/{id}/comments", VIEWER, recommendations.list_recommendation_comments,
+          "List the comments on a recommendation", lists=recommendation_lists.RECOMMENDATION_COMMENTS),
+    _call("POST", "/recommendations/{id}/comments", OPERATOR, recommendations.comment_recommendation,
+          "Comment on a recommendation", takes=NewComments),
+    _call("PATCH", "/recommendations/{id}/comments/{comment}", OPERATOR, recommendations.change_recommendation_comment,
+          "Change a comment on a recommendation", takes=OneMessage),
+    _call("DELETE", "/recommendations/{id}/comments/{comment}", OPERATOR,
+          recommendations.delete_recommendation_comment, "Delete a comment on a recommendation"),
+    _call("GET", "/recommendation-types", VIEWER, recommendations.list_recommendation_types,
+          "List the types of recommendations", lists=recommendation_lists.RECOMMENDATION_TYPES),
+    _call("GET", "/recommendation-types/{type}", VIEWER, recommendations.show_recommendation_type,
+          "Show a type of recommendations"),
+    _call("PATCH", "/recommendation-types/{type}", OPERATOR, recommendations.change_recommendation_type,
+          "Switch a type of recommendations, or set the least that it tells", takes=TypeChanges),
+    _call("GET", "/recommendation-dimensions", VIEWER, recommendations.list_recommendation_dimensions,
+          "List what recommendations can be filtered by", lists=recommendation_lists.RECOMMENDATION_DIMENSIONS),
+    _call("GET", "/recommendation-check", VIEWER, recommendations.check_savings,
+          "Look for savings now, and keep nothing", optional=("type", "filter")),
+
+    _call("GET", "/notifications", VIEWER, notifications.list_notifications, "List notifications",
+          lists=notifications.NOTIFICATIONS),
+    _call("GET", "/notifications/{id}", VIEWER, notifications.show_notification, "Show a notification"),
+    _call("POST", "/notifications/retry", OPERATOR, notifications.retry_notifications, "Send notifications again",
+          takes=notifications.ChosenNotifications),
+    _call("POST", "/notifications/discard", OPERATOR, notifications.discard_notifications, "Give notifications up",
+          takes=notifications.ChosenNotifications),
+    _call("GET", "/notification-channels", VIEWER, notifications.list_channels,
+          "List the channels that send notifications", lists=notifications.CHANNELS),
+    _call("POST", "/notification-channels/{name}/test", OPERATOR, notifications.test_channel,
+          "Send a notice that shows whether a channel works", takes=notifications.ChannelTest, status=201),
 
     _call("GET", "/operators", ADMIN, accounts.list_operators, "List operators", lists=accounts.OPERATORS),
     _call("POST", "/operators", ADMIN, accounts.add_operator, "Add an operator",

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from gateway.addresses.api import API
+from gateway.addresses.billing import BILLING
+from gateway.addresses.budgets import BUDGET_ROWS
+from gateway.addresses.containers import CONTAINERS
+from gateway.addresses.mcp import MCP_ROWS
 from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.optimize import OPTIMIZE
 from gateway.addresses.telemetry import TELEMETRY
 from gateway.addresses.topics import TOPICS
+from gateway.addresses.views import VIEW_ROWS
 from gateway.api import status
 from gateway.http.address import Address
 from gateway.http.answers import JSON
@@ -36,7 +42,7 @@ def _status(
     )
 
 
-FOR_SENDERS = (*TELEMETRY, *TOPICS, *API)
+FOR_SENDERS = (*TELEMETRY, *TOPICS, *CONTAINERS, *BILLING, *API, *VIEW_ROWS, *BUDGET_ROWS, *OPTIMIZE, *MCP_ROWS)
 ON_EVERY_LISTENER = (
     _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),
     _status("/readyz", status.readyz, "Whether Tollhouse accepts records", 200, 503, body=_READY),
@@ -55,4 +61,5 @@ NOWHERE = Address(
     summary="404",
     handler=status.nowhere,
     endpoint="nowhere",
+    checks_query=False,
 )

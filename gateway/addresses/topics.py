@@ -1,19 +1,17 @@
-"""Addresses of devices, and of the topics beside AI telemetry: usage events, unit cost, billing data."""
+"""Addresses of devices, usage events and unit cost."""
 
 from __future__ import annotations
 
-from gateway.http.address import READ, WRITE, Address, Content
+from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, BodyLimit, Content
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.requests import AddressHandler
-from gateway.receivers import billing, devices, events, unit_cost
+from gateway.receivers import devices, events, unit_cost
 from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import (
-    BILLING_DROP,
     CREATE_EVENT,
     ENROLL,
     HEARTBEAT,
     PING,
-    VALIDATE_BILLING_DROP,
 )
 
 CREATE_STREAM = "unit-cost_v1:create_telemetry_stream"
@@ -43,7 +41,7 @@ def _device(
         body=body,
         takes={JSON: body},
         may_be_empty=True,
-        max_bytes=devices.MAX_BODY_BYTES,
+        limit=BodyLimit("devices.max_body_bytes", lambda services: services.devices.settings.max_body_bytes),
         gives={200: {JSON: gives}},
         refusals=(*WRITE, 404, 409, 410),
     )
@@ -147,6 +145,18 @@ def _managing(path: str, name: str, handler: AddressHandler, summary: str) -> Ad
 
 
 UNIT_COST = (
+    Address(
+        methods=("GET", "HEAD"),
+        path=_STREAMS,
+        name="list_telemetry_streams",
+        summary="The unit-cost streams that are there",
+        handler=unit_cost.list_streams,
+        endpoint="unit-cost",
+        scope=READ_RECORDS,
+        lists=unit_cost.STREAMS,
+        item=_STREAM_FIELDS,
+        refusals=READ,
+    ),
     _managing(_STREAMS, "sum_records_of_streams", unit_cost.sum_records, "Add records that name their streams"),
     Address(
         methods=("PUT",),
@@ -157,6 +167,7 @@ UNIT_COST = (
         endpoint="unit-cost",
         scope=CREATE_STREAM,
         body=bytes,
+        max_bytes=WHOLE_BYTES,
         takes={JSON: OBJECT},
         gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
         refusals=(*WRITE, 404, 409),
@@ -180,45 +191,11 @@ UNIT_COST = (
         endpoint="unit-cost/streams",
         scope=DELETE_STREAM,
         body=bytes,
+        max_bytes=WHOLE_BYTES,
         gives={200: {JSON: closed({"stream": closed({"name": TEXT, "deleted": {"const": True}})})}},
         refusals=(*WRITE, 404, 409),
     ),
 )
 
 
-# Billing data. Both names of the segment are accepted, independent of the upstream's.
-
-_BILLING = "/v2/connections/billing/{segment:external|anycost}"
-_DROP_KEPT = closed({"drop_id": TEXT, "month": OR_NULL, "row_count": COUNT})
-_DROP_VALIDATED = closed({"is_valid": {"type": "boolean"}, "errors": array(TEXT)})
-
-BILLING = (
-    Address(
-        methods=("POST",),
-        path=_BILLING + "/validate_billing_drop",
-        name="validate_billing_drop",
-        summary="What would be wrong with a drop; nothing is kept",
-        handler=billing.validate_billing_drop,
-        endpoint="billing/validate",
-        scope=VALIDATE_BILLING_DROP,
-        body=bytes,
-        takes={JSON: OBJECT},
-        gives={200: {JSON: closed({"connection": _DROP_VALIDATED})}},
-        refusals=(*WRITE, 404),
-    ),
-    Address(
-        methods=("POST",),
-        path=_BILLING + "/{connection_id}/billing_drops",
-        name="create_billing_drop",
-        summary="Billing data of one month for an established connection",
-        handler=billing.create_billing_drop,
-        endpoint="billing",
-        scope=BILLING_DROP,
-        body=bytes,
-        takes={JSON: OBJECT},
-        gives={200: {JSON: closed({"connection": _DROP_KEPT})}},
-        refusals=(*WRITE, 404),
-    ),
-)
-
-TOPICS = (*DEVICES, *EVENTS, *UNIT_COST, *BILLING)
+TOPICS = (*DEVICES, *EVENTS, *UNIT_COST)

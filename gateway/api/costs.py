@@ -1,13 +1,13 @@
 """
 What AI costs, its dimensions and its tags, read from the ledger.
 
-Parameters are those of the service, and every dimension is a filter, too. Cursors carry all parameters, so that the
-next page needs nothing else.
+Parameters are those of the service, and every dimension is a filter, too; `view` and `measures` are Tollhouse's own.
+Cursors carry all parameters, so that the next page needs nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from operator import attrgetter, itemgetter
@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from gateway.api.measures import ANSWERED, REFUSED, USAGE, USAGE_AMOUNT, amount, needed, units
+from gateway.api.views import within_view
 from gateway.errors import Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Sort, View
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.schemas import TEXT
+from gateway.http.services import OperatorServices
+from gateway.schemas import OBJECT, TEXT
 from spool.errors import NotKept
-from spool.ledger.ledger import Ledger
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
 from spool.listing import ListPage
 from spool.record import NS, rfc3339
@@ -30,13 +32,7 @@ Wanted: TypeAlias = "dict[str, tuple[str, ...]]"  # dimension -> values
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
-COST_TYPES: Mapping[str, Callable[[CostRow], str]] = {
-    "real_cost": lambda row: row.cost,  # what counts: reported, else estimated
-    "reported_cost": lambda row: row.reported,
-    "estimated_cost": lambda row: row.estimated,
-    "saved_cost": lambda row: row.saved,
-}
-_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type")
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 
 
@@ -46,16 +42,21 @@ class Item:
 
     usage_date: str
     place: str
-    cost: float  # to sort by; what is shown is exact
+    amount: float  # to sort by; what is shown is exact
     shown: Mapping[str, object]
 
 
 async def read_costs(request: KeyRequest[None]) -> Result:
-    """`whole_since` is there where sums of before it may lack records that were gone before they were counted."""
-    ledger = request.services.storage.ledger
-    rows = _Rows(ledger, request.receivers.clock.now())
-    answer = await request.list(cost_list(ledger.dimensions()), rows)
-    return answer if rows.whole_since is None else {**answer, "whole_since": rows.whole_since}
+    """
+    `whole_since` is there where sums of before it may lack records that were gone before they were counted, `units`
+    where not money alone is asked for.
+    """
+    for name in request.http.query.getall("cost_type", ()):
+        if name in REFUSED:
+            raise _wrong(f"cost_type {name} is not answered: {REFUSED[name]}")
+    rows = _Rows(request.services.operators)
+    answer = await request.list(cost_list(request.services.storage.ledger.dimensions()), rows)
+    return {**answer, **rows.beside}
 
 
 async def read_dimensions(request: KeyRequest[None]) -> Result:
@@ -101,45 +102,53 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         "granularity": Filter(valid_values=GRANULARITIES),
         "group_by": Filter(valid_values=tuple(dimensions)),
         "filters": Filter(type="object"),
-        "cost_type": Filter(valid_values=tuple(COST_TYPES)),
+        "cost_type": Filter(valid_values=ANSWERED),
+        "measures": Filter(valid_values=tuple(USAGE)),
+        "view": Filter(),
     }
     return List(
         root="costs",
         show=lambda item: item.shown,
         identity=Sort(value=lambda item: item.place),
-        sorts={name: Sort(value=attrgetter(name)) for name in ("usage_date", "cost")},
+        sorts={
+            "usage_date": Sort(value=attrgetter("usage_date")),
+            "cost": Sort(value=attrgetter("amount")),
+            USAGE_AMOUNT: Sort(value=attrgetter("amount")),
+        },
         default_sort=("usage_date", "asc"),
         filters=question | {name: Filter() for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
-        at_times={"whole_since": TEXT},
+        at_times={"whole_since": TEXT, "units": OBJECT},
     )
 
 
 class _Rows:
-    """The rows of the costs that a view's filters ask for."""
+    """The rows of the costs that a request asks for."""
 
-    def __init__(self, ledger: Ledger, now: float) -> None:
-        self.whole_since: str | None = None  # of the question, once a page of it was asked for
-        self._ledger = ledger
-        self._now = now
+    def __init__(self, services: OperatorServices) -> None:
+        self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
+        self._services = services
+        self._ledger = services.ledger
 
-    async def page(self, listed: List[Item], view: View) -> ListPage[Item]:
-        asked = dict(view.filters)
+    async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
+        asked = dict(wanted.filters)
         for name in _ONCE:
             if len(asked.get(name, ())) > 1:
                 raise _wrong(f"{name} may be given only once")
-        cost_type = asked.get("cost_type", ("real_cost",))[0]
-        query = self._query(asked)
+        cost_type, measures = asked.get("cost_type", ("real_cost",))[0], asked.get("measures", ())
+        query = replace(self._query(asked), measures=needed(cost_type, measures))
         try:
             found = await self._ledger.costs(query)
         except NotKept as error:
             raise _wrong(str(error)) from None
         whole = await self._ledger.whole_since()
         if query.since.timestamp() < whole:
-            self.whole_since = rfc3339(whole * NS)
-        rows = [_item(row, query.group_by, COST_TYPES[cost_type]) for row in found]
-        return await MemoryRows(rows).page(listed, replace(view, filters={}))
+            self.beside["whole_since"] = rfc3339(whole * NS)
+        if measures or cost_type == USAGE_AMOUNT:
+            self.beside["units"] = units(cost_type, measures)
+        rows = [_item(row, query.group_by, cost_type, measures) for row in found]
+        return await MemoryRows(rows).page(listed, replace(wanted, filters={}))
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
@@ -155,14 +164,14 @@ class _Rows:
         end = asked.get("end_date")
         query = CostQuery(
             since=moment("start_date", asked["start_date"][0]),
-            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._now),
+            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._services.clock.now()),
             granularity=asked.get("granularity", ("daily",))[0],
             group_by=asked.get("group_by", ()),
             include=include,
             exclude=exclude,
         )
         check_span(query)
-        return query
+        return within_view(self._services, query, asked["view"][0]) if "view" in asked else query
 
 
 def moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
@@ -178,13 +187,13 @@ def moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> da
     return when if when.tzinfo else when.replace(tzinfo=zone)
 
 
-def check_span(query: CostQuery) -> None:
+def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
     """Refusal 400 for a span that ends before it begins, or that would be cut in too many periods."""
     if query.since >= query.until:
         raise _wrong("the start must be earlier than the end")
     length = PERIODS.get(query.granularity, timedelta(days=7))
-    if (query.until - query.since) / length > MAX_PERIODS:
-        raise _wrong(f"this is more than {MAX_PERIODS} periods; take a shorter span or a coarser granularity")
+    if (query.until - query.since) / length > most:
+        raise _wrong(f"this is more than {most} periods; take a shorter span or a coarser granularity")
 
 
 def _filters(text: str, known: Sequence[str]) -> tuple[Wanted, Wanted]:
@@ -208,15 +217,17 @@ def _filters(text: str, known: Sequence[str]) -> tuple[Wanted, Wanted]:
     return include, exclude
 
 
-def _item(row: CostRow, group_by: Sequence[str], cost_type: Callable[[CostRow], str]) -> Item:
+def _item(row: CostRow, group_by: Sequence[str], cost_type: str, measures: Sequence[str]) -> Item:
     usage_date = rfc3339(int(row.start.timestamp()) * NS) or ""
-    cost = cost_type(row)
+    text = amount(row, cost_type)
     group = dict(zip(group_by, row.group, strict=True))
+    usage = {name: getattr(row, name) for name in measures}
+    field = USAGE_AMOUNT if cost_type == USAGE_AMOUNT else "cost"
     return Item(
         usage_date=usage_date,
         place=orjson.dumps([usage_date, *row.group]).decode(),
-        cost=float(cost),
-        shown={"usage_date": usage_date, "cost": cost, **group},
+        amount=float(text),
+        shown={"usage_date": usage_date, field: text, **group, **usage},
     )
 
 

@@ -10,11 +10,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from aiohttp import web
 
 from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
-from gateway.errors import Refusal
-from gateway.http.answers import JSON
 from gateway.http.endpoint import registry_unavailable
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere
@@ -156,11 +153,6 @@ async def update_comment(request: KeyRequest[NewComment]) -> Result:
     insight, text = request.word("id"), request.body.message
     comment = await table.change_comment(insight, int(number), text, actor=request.actor)
     return {"comment": shown_comment(comment)}
-
-
-def check_media_type(request: web.Request) -> None:
-    if request.content_type != JSON:
-        raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
 
 
 def _registry(request: KeyRequest[Any]) -> Registry:

@@ -42,7 +42,8 @@ class Bearer:
     The key of a request: its name (never its secret), its scopes, and the labels for what it brings.
 
     `device` is the device whose own key it is, `named` the device that the request names as its origin.
-    `may_chain`: its sender may be another Tollhouse, whose records are taken as they are.
+    `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
+    configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Bearer:
     device: str | None = None
     named: str | None = None
     may_chain: bool = True
+    is_gateway: bool = False
 
 
 class Access:
@@ -74,20 +76,31 @@ class Access:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._accept_bearer = settings.accept_bearer
-        self._legacy = LegacyKey(settings.api_key_file) if settings.api_key_file else None
         self._devices = devices
-        self._chain_keys = settings.chain_keys
         self.local = local
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
-        limits = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
-        self._limits = {
-            word: Buckets(clock, burst=rate, per_s=rate, size=50_000) for word, rate in limits.items() if rate
-        }
+        self._legacy: LegacyKey | None = None
+        self._rates: Mapping[str, int] = {}
+        self._limits: Mapping[str, Buckets] = {}
+        self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # last access of keys since start
         self._unwritten: set[int] = set()
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
+
+    def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
+        """Admit by these settings from the next request on."""
+        if legacy is not None and self._legacy is not None:
+            legacy.last_accessed = self._legacy.last_accessed
+        self._legacy = legacy
+        self._accept_bearer = settings.accept_bearer
+        self._chain_keys = settings.chain_keys
+        rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
+        if rates != self._rates:  # else what keys have used of them stays
+            self._rates = rates
+            self._limits = {
+                word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000) for word, rate in rates.items() if rate
+            }
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
@@ -150,6 +163,10 @@ class Access:
                 return key
         raise NotThere(f"there is no key named {name!r}")
 
+    def has_same_legacy(self, other: LegacyKey | None) -> bool:
+        """Whether the deployment's key has the secret of another, or neither is there."""
+        return (self._legacy and self._legacy.digest) == (other and other.digest)
+
     def has_legacy(self) -> bool:
         return self._legacy is not None
 
@@ -204,10 +221,9 @@ class Access:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
-        return Bearer(key.name, key.granted, key.labels, may_chain=self._may_chain(key.name))
-
-    def _may_chain(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._chain_keys)
+        naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
+        is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
+        return Bearer(key.name, key.granted, key.labels, may_chain=bool(naming), is_gateway=is_gateway)
 
     def _find(self, secret: str) -> Key | None:
         if self._legacy and self._legacy.matches(secret):

@@ -19,7 +19,7 @@ class LegacyKey:
 
     def __init__(self, path: Path) -> None:
         self._file = SecretFile("server.api_key_file", path)
-        self._digest = _digest(self._file.value)
+        self.digest = _digest(self._file.value)
         self.last_accessed: float | None = None
 
     @property
@@ -38,12 +38,12 @@ class LegacyKey:
         )
 
     def matches(self, secret: str) -> bool:
-        return hmac.compare_digest(_digest(secret), self._digest)
+        return hmac.compare_digest(_digest(secret), self.digest)
 
     def refresh(self) -> None:
         """Take over a changed file."""
         if self._file.refresh():
-            self._digest = _digest(self._file.value)
+            self.digest = _digest(self._file.value)
 
 
 def _digest(secret: str) -> bytes:

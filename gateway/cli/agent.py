@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,6 +35,7 @@ from gateway.cli import config_option, configured, fail
 from gateway.cli.operator.client import system_user
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
+from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError, is_loopback, split_address
 from gateway.monitoring import logs
 from spool.clock import SystemClock
@@ -87,10 +88,18 @@ def agent(
         "server.grpc_listen": grpc_listen,
     }
     settings = _agent_config(config, data, flags)
-    _check(settings)
+    if problems := list(_problems(settings)):
+        fail("; ".join(problems), 2)
+
+    def reread() -> Config:
+        again = load(config, flags=_agent_flags(config, data, flags))
+        if problems := list(_problems(again)):
+            raise ConfigError(problems)
+        return _forwarding(again)
+
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
-        sys.exit(asyncio.run(_run(settings)))
+        sys.exit(asyncio.run(_run(settings, reread)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
@@ -103,8 +112,12 @@ def _endpoint(config: Config) -> str:
 
 
 def _agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
+    return configured(config, _agent_flags(config, data, flags))
+
+
+def _agent_flags(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _home())
-    return configured(config, {**flags, "data_dir": str(directory.absolute()) if directory else None})
+    return {**flags, "data_dir": str(directory.absolute()) if directory else None}
 
 
 def _home() -> Path:
@@ -112,23 +125,23 @@ def _home() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "tollhouse-agent"
 
 
-def _check(config: Config) -> None:
+def _problems(config: Config) -> Iterator[str]:
     if not config.agent.gateway:
-        fail("agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file", 2)
+        yield "agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file"
     for name in ("listen", "grpc_listen"):
         address = getattr(config.server, name)
         if address and not is_loopback(split_address(address)[0]):
-            fail(f"server.{name} must be a loopback address: an agent takes telemetry without a key", 2)
+            yield f"server.{name} must be a loopback address: an agent takes telemetry without a key"
 
 
-async def _run(config: Config) -> int:
+async def _run(config: Config, reread: Callable[[], Config]) -> int:
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
     who = identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=clock.now)
     local = Bearer("this machine", frozenset({INGEST}), labels=config.agent.labels, device=who.device_id)
     forwarding = _forwarding(config)
-    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder)
+    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(recorder.stop)
 

@@ -12,17 +12,31 @@ from pathlib import Path
 import click
 import orjson
 
-from exporters.check import DestinationCheck, StreamCheck, check_destinations
+from exporters.check import (
+    ChannelCheck,
+    DestinationCheck,
+    StreamCheck,
+    check_channels,
+    check_destinations,
+    check_gateway,
+)
 from exporters.check import check as check_upstream
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured
-from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED
+from exporters.own_telemetry import settings as own_telemetry
+from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
+from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
+from exporters.service.events import needs_mapping
+from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
+from gateway.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
-from spool.mounts import mount_of
+from spool.disks.mounts import mount_of
+
+VALIDATED_HERE = "drops are validated here alone"
 
 # What a status of exporters.probe means for the records of its route.
 _EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried again"}
@@ -33,15 +47,19 @@ _EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried ag
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """
-    Check the configuration, its files, the upstream and the destinations.
+    Check the configuration, its files, the upstream, the destinations and the channels of notifications.
 
-    Nothing is started. An empty export goes to OTLP endpoints; no other stream or destination has a request
-    that leaves nothing behind, so those are marked unverified. Exit 1 when something would not work.
+    Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints; no
+    other stream or destination has a request that leaves nothing behind, so those are asked for an answer and
+    marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when something
+    would not work.
     """
     settings = configured(config)
     problems = list(file_problems(settings))
     streams, destinations = asyncio.run(try_receivers(settings))
-    tried = [stream.status for stream in streams if stream.key] + [each.status for each in destinations]
+    channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
+    tried = [stream.status for stream in streams if stream.key]
+    tried += [each.status for each in destinations] + [each.status for each in channels]
     failed = bool(problems) or any(status in _EFFECTS for status in tried)
     mount = mount_of(settings.data_dir)
     warning = mount.warning if mount else ""
@@ -51,32 +69,43 @@ def check(config: Path | None, as_json: bool) -> None:
             "warnings": [f"data_dir: {warning}"] if warning else [],
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
+            "channels": [asdict(channel) for channel in channels],
         }
         click.echo(orjson.dumps(found))
     else:
         _show(settings, problems, warning, streams, destinations)
+        _show_channels(channels)
     sys.exit(1 if failed else 0)
 
 
 async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """Whether the upstream and the destinations would take what is sent to them."""
     clock = SystemClock()
-    streams = await check_upstream(config.upstream, clock=clock)
-    return streams, await check_destinations(config.destinations, clock=clock)
+    used = [UNIT_COST] if config.publish or config.streams else []
+    streams = await check_upstream(config.upstream, clock=clock, used=used)
+    destinations = list(await check_destinations(config.destinations, clock=clock))
+    if config.agent.gateway:
+        destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
+    if config.telemetry.otlp_endpoint:
+        destinations += await check_destinations([own_telemetry.as_destination(config.telemetry)], clock=clock)
+    return streams, destinations
 
 
 def file_problems(config: Config) -> Iterator[str]:
     """What the configuration names on this machine and cannot be used."""
-    directory = config.data_dir if config.data_dir.exists() else config.data_dir.parent
-    if not os.access(directory, os.W_OK):
-        yield f"data_dir: {directory} is not writable"
+    probe = try_directory(config.data_dir)
+    if probe.status != OK:
+        yield f"data_dir: {probe.words}"
     for place, key in enumerate(config.upstream.keys):
         if key.secret_file and not os.access(key.secret_file, os.R_OK):
             yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
         if key.secret_env and not os.environ.get(key.secret_env):
             yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
-    for place, destination in enumerate(config.destinations):
-        secret = secret_of(destination, f"destinations[{place}].secret_file")
+    secrets_sent = [
+        secret_of(destination, f"destinations[{place}].secret_file")
+        for place, destination in enumerate(config.destinations)
+    ]
+    for secret in (*secrets_sent, own_telemetry.secret_of(config.telemetry)):
         try:
             if secret:
                 secret.value()
@@ -95,8 +124,8 @@ def file_problems(config: Config) -> Iterator[str]:
             yield from error.problems
     try:
         PriceBook.load(config.prices)
-    except (OSError, ValueError) as error:
-        yield f"prices: {error}"
+    except CardUnreadable as error:
+        yield f"prices.file: {error}"
 
 
 def _show(
@@ -111,14 +140,24 @@ def _show(
         click.echo(f"warning     data_dir: {warning}")
     for problem in problems:
         click.echo(f"problem     {problem}")
-    if not streams:
+    if not streams and not config.agent.gateway:
         click.echo("upstream    none: records are kept, priced and shown here")
     for stream in streams:
         click.echo(f"upstream    {stream.stream:<20}{_verdict(stream)}")
+    if config.upstream.events and needs_mapping(config.upstream):
+        mapped = ", ".join(sorted(config.upstream.events))
+        click.echo(f"events      mapped: {mapped}; every other type is unmapped: kept here and not sent")
     for destination in destinations:
         what = f"{', '.join(destination.topics)} to {destination.to}"
-        found = _with_effect(destination.status, destination.words)
+        is_route = destination.name != own_telemetry.NAME
+        found = _with_effect(destination.status, destination.words, is_route=is_route)
         click.echo(f"destination {destination.name:<20}{what}: {found}")
+
+
+def _show_channels(channels: Sequence[ChannelCheck]) -> None:
+    for channel in channels:
+        found = _with_effect(channel.status, channel.words, is_route=False)
+        click.echo(f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {found}")
 
 
 def _verdict(stream: StreamCheck) -> str:
@@ -127,9 +166,13 @@ def _verdict(stream: StreamCheck) -> str:
     if stream.key is None:
         return f"parked: no key grants {stream.scope}"
     where = "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
-    return f"under key {stream.key!r}: {_with_effect(stream.status, stream.words)}{where}"
+    is_asked = stream.stream == BILLING_VALIDATION
+    found = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
+    return f"under key {stream.key!r}: {found}{where}"
 
 
-def _with_effect(status: str, words: str | None) -> str:
+def _with_effect(status: str, words: str | None, *, is_route: bool = True, effect: str | None = None) -> str:
     said = f": {words}" if words else ""
-    return f"{status}{said}; records {_EFFECTS[status]}" if status in _EFFECTS else f"{status}{said}"
+    if status not in _EFFECTS or not is_route:
+        return f"{status}{said}"
+    return f"{status}{said}; {effect or f'records {_EFFECTS[status]}'}"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import configured, fail
+from gateway.cli.serve import serve_until_stopped
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
 from gateway.demo.plants import PLANTS, too_small
@@ -31,10 +32,21 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
 @click.option("--records", type=click.IntRange(1, 10_000_000), default=30_000, show_default=True, help="About so many.")
+@click.option("--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve.")
 @click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
 @click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
               + ", ".join(PLANTS) + ".")  # fmt: skip
-def demo(data: Path, seed: int, days: int, records: int, until: datetime | None, plants: tuple[str, ...]) -> None:
+def demo(
+    data: Path,
+    seed: int,
+    days: int,
+    records: int,
+    until: datetime | None,
+    plants: tuple[str, ...],
+    serves: bool,
+    listen: str,
+) -> None:
     """
     Fill a data directory with a plausible month of AI traffic. --plant adds what detectors find.
 
@@ -42,6 +54,7 @@ def demo(data: Path, seed: int, days: int, records: int, until: datetime | None,
     """
     if small := too_small(plants, days=days, records=records):
         fail("; ".join(small), 2)
+    settings = configured(None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""})
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)
@@ -61,5 +74,11 @@ def demo(data: Path, seed: int, days: int, records: int, until: datetime | None,
         fail(str(error), 2)
     except (SpoolError, OSError) as error:
         fail(str(error))
-    click.echo(f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights")
+    click.echo(
+        f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights, "
+        f"{filled.look.merged.new} recommendations"
+    )
+    if serves:
+        serve_until_stopped(settings, embedded=False, shows_link=True)
     click.echo(f"next: tollhouse report --data {data}; tollhouse insights list --data {data}")
+    click.echo(f"or in the console: tollhouse serve --data {data}")

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from gateway.app import App, StartAbandoned
 from gateway.cli import config_option, configured, data_option, fail, forced_exit
+from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.connections import raise_descriptor_limit
+from gateway.http.listening_sockets import ListeningSockets
 from gateway.monitoring import logs
+from gateway.monitoring.memory import settle_after_start
+from gateway.monitoring.service_manager import ServiceManager
 from spool.errors import SpoolError
+from spool.registry.operators import Actor
+
+SIGHUP = Actor("SIGHUP", "local")
+SERVE = Actor("tollhouse serve", "local")
+
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -26,11 +39,13 @@ from spool.errors import SpoolError
 @data_option
 @click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; port 0 picks one and prints it.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help='Where OTLP/gRPC listens; "" switches it off.')
-def serve(config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None) -> None:
+@click.option("--take-over", is_flag=True, help="Take over from the server that runs on the data directory, if any.")
+def serve(config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None, take_over: bool) -> None:
     """
     Run the gateway until SIGTERM or SIGINT.
 
-    Without --config it runs on loopback with its data in ./tollhouse-data, and prints a first key once.
+    Without --config it runs on loopback with its data in ./tollhouse-data, and prints a first key once, and on a
+    terminal a link to the console.
     """
     flags = {
         "data_dir": str(data.absolute()) if data else None,
@@ -38,22 +53,63 @@ def serve(config: Path | None, data: Path | None, listen: str | None, grpc_liste
         "server.grpc_listen": grpc_listen,
     }
     settings = configured(config, flags)
+    if take_over:
+        _check_files(settings)
+
+    def reread() -> Config:
+        return load(config, flags=flags)
+
+    def given() -> Mapping[str, str]:
+        return origins(config, flags=flags)
+
+    serve_until_stopped(settings, embedded=config is None, reread=reread, given=given, takes_over=take_over)
+
+
+def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
+    """Run the server as this process, with the options of `run`, and end with its exit code."""
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     raise_descriptor_limit()
     try:
-        sys.exit(asyncio.run(run(settings, embedded=config is None)))
+        sys.exit(asyncio.run(run(settings, sockets=ListeningSockets.of_service_manager(), **options)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
         fail(why(error))
 
 
-async def run(config: Config, *, embedded: bool) -> int:
-    """Exit code 0 after a signal, 1 when a background task died."""
-    app = App(config, version=version("tollhouse"))
+def _check_files(config: Config) -> None:
+    """Exit 2 for what a start would find wrong: the server that runs has not been told to stop yet."""
+    from gateway.cli.check import file_problems
+
+    if problems := list(file_problems(config)):
+        fail("; ".join(problems), code=2)
+
+
+async def run(
+    config: Config,
+    *,
+    embedded: bool,
+    reread: Callable[[], Config] | None = None,
+    given: Callable[[], Mapping[str, str]] | None = None,
+    sockets: ListeningSockets | None = None,
+    takes_over: bool = False,
+    shows_link: bool = False,
+) -> int:
+    """Exit code 0 after a signal, or when another process has taken over, 1 when a background task died."""
+    app = App(
+        config,
+        version=version("tollhouse"),
+        reread=reread,
+        origins=given,
+        sockets=sockets,
+        takes_over=takes_over,
+    )
 
     async def announce() -> None:
-        _announce(app, await app.first_key() if embedded else None)
+        first_key = await app.first_key() if embedded else None
+        # On a terminal a person reads it; what a service manager collects must hold no secret after the first start.
+        is_wanted = shows_link or (embedded and (first_key is not None or sys.stdout.isatty()))
+        _announce(app, first_key, await app.console_link(SERVE) if is_wanted else None)
 
     return await run_app(app, announce)
 
@@ -61,6 +117,7 @@ async def run(config: Config, *, embedded: bool) -> int:
 async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
     """Start, announce, serve until a signal or the end of a background task, stop."""
     loop = asyncio.get_running_loop()
+    manager = ServiceManager()
     asked_to_stop = asyncio.Event()
 
     def stop() -> None:  # a second signal finds the stop under way and changes nothing
@@ -69,57 +126,84 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    reload = _Reload(app, manager)
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)  # unhandled it would end the process
+    starting = asyncio.create_task(manager.start(), name="starting")
     try:
         await app.start()
     except StartAbandoned:
         return 0
+    finally:
+        starting.cancel()
+    settle_after_start()
+    watch = asyncio.create_task(manager.watch(app.services.health.live), name="watchdog")
     try:
-        reload = _Reload(app)
-        loop.add_signal_handler(signal.SIGHUP, reload.ask)
         await announce()
+        manager.tell("READY=1")
+        reload.begin()
         return await _until_stopped(app, asked_to_stop)
     finally:
+        manager.tell("STOPPING=1")
         with forced_exit.exit_after(loop):
             await app.stop()
+        watch.cancel()
 
 
 async def _until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
     signalled = asyncio.create_task(asked_to_stop.wait())
+    handed_over = asyncio.create_task(app.handed_over())
     died = asyncio.create_task(app.failure())
-    done, waiting = await asyncio.wait({signalled, died}, return_when=asyncio.FIRST_COMPLETED)
+    done, waiting = await asyncio.wait({signalled, handed_over, died}, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    if signalled in done:
+    if died not in done:
         return 0
     click.echo(f"tollhouse: the background task {died.result()!r} ended; stopping", err=True)
     return 1
 
 
 class _Reload:
-    """SIGHUP: one reload at a time; those asked for meanwhile become one more."""
+    """SIGHUP: one reload at a time; those asked for meanwhile, or before `begin`, become one more."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, manager: ServiceManager) -> None:
         self._app = app
+        self._manager = manager
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self._has_begun = False
+
+    def begin(self) -> None:
+        self._has_begun = True
+        if self._again:
+            self.ask()
 
     def ask(self) -> None:
         self._again = True
+        if not self._has_begun:
+            return
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="reload")
 
     async def _run(self) -> None:
         while self._again:
             self._again = False
-            await self._app.reload()
+            self._manager.reloading()
+            try:
+                with suppress(ConfigError):  # its problems were logged where it was refused
+                    await self._app.reload(SIGHUP)
+            except SpoolError as error:
+                _log.error("the configuration was not taken over: %s", error, extra={"action": "reload_failed"})
+            self._manager.tell("READY=1")
 
 
-def _announce(app: App, first_key: str | None) -> None:
+def _announce(app: App, first_key: str | None, link: str | None) -> None:
     click.echo(f"listening on {app.url}")
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")
     if first_key is not None:
         click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
+    if link is not None:
+        click.echo(f"Open the console; this link signs in once, within ten minutes:\n\n    {link}\n")
 
 
 # One line without line breaks inside quotes: it has to survive being pasted.

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from datetime import date
 
 from exporters.destinations import catalogue, upstream
+from exporters.notifications import catalogue as notifications
+from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from gateway.configuration.sections import Assignment, Config, Match, ServerSettings, is_loopback, split_address
 from gateway.normalise.reading.content import may_hold_content
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
-from spool.settings import KIB, MIB
 
+LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen")
 MAX_LEDGER_TAGS = 8
-PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
 def problems(config: Config) -> Iterator[str]:
@@ -22,37 +23,15 @@ def problems(config: Config) -> Iterator[str]:
     yield from _server_problems(config.server)
     if config.spool.hold >= config.spool.retention:
         yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
-    if config.spool.max_bytes < 16 * MIB:
-        yield "spool.max_bytes must be at least 16MiB"
-    if config.spool.duplicate_ids < 1:
-        yield "spool.duplicate_ids must be at least 1"
-    if config.spool.max_dead_letters < 1:
-        yield "spool.max_dead_letters must be at least 1"
-    if config.spool.max_streams < 2:
-        yield "spool.max_streams must be at least 2"
-    if config.spool.max_stream_bytes < MIB:
-        yield "spool.max_stream_bytes must be at least 1MiB"
     if config.spool.stream_retention < config.spool.retention:
         yield "spool.stream_retention must not be shorter than spool.retention"
-    if config.spool.pending_items < 1:
-        yield "spool.pending_items must be at least 1"
-    if config.spool.commit_wait < 1:
-        yield "spool.commit_wait must be at least 1s"
-    if config.spool.clock_step < 1:
-        yield "spool.clock_step must be at least 1s, or the adjustments of every clock are steps"
-    if config.spool.waiting_submissions < 1:
-        yield "spool.waiting_submissions must be at least 1"
     yield from upstream.problems(config.upstream)
     yield from catalogue.problems(config.destinations)
+    yield from notifications.problems(config.notify)
+    listening = {name: getattr(config.server, name.partition(".")[2]) for name in LISTENING}
+    yield from own_telemetry.problems(config.telemetry, listening)
     yield from _stream_problems(config)
-    yield from one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
-    if config.devices.heartbeat_interval < 1:
-        yield "devices.heartbeat_interval must be at least 1s"
     yield from _agent_problems(config)
-    yield from one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
-    yield from one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
-    if config.log.lines_per_minute < 1:
-        yield "log.lines_per_minute must be at least 1"
     for name in config.privacy.keep_attributes:
         if may_hold_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
@@ -89,18 +68,10 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.tls_cert_file and server.tls_key_file go together"
     if server.tls_client_ca_file and not server.tls_cert_file:
         yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
-    if server.max_body_bytes < 64 * KIB:
-        yield "server.max_body_bytes must be at least 64KiB"
     if server.max_inflight_bytes < server.max_body_bytes:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
-    if server.max_connections < 2:
-        yield "server.max_connections must be at least 2"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
-    if server.max_grpc_messages < 2:
-        yield "server.max_grpc_messages must be at least 2"
-    if server.max_items < 1000:
-        yield "server.max_items must be at least 1000"
 
 
 def _is_public(address: str) -> bool:
@@ -133,11 +104,7 @@ def _stream_problems(config: Config) -> Iterator[str]:
         if rule.stream in published:
             yield f"{shown}.stream {rule.stream!r} is used twice"
         published.add(rule.stream)
-        yield from one_of(f"{shown}.measure", rule.measure, PUBLISHED_MEASURES)
         yield from one_of(f"{shown}.by", rule.by, dimensions)
-        yield from one_of(f"{shown}.granularity", rule.granularity, ("HOURLY", "DAILY"))
-        if rule.per:
-            yield from one_of(f"{shown}.per", rule.per, PUBLISHED_MEASURES)
         for name, dimension in rule.dimensions.items():
             yield from one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
         if len(rule.dimensions) > MAX_STREAM_KEYS:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from exporters.problems import one_of
 from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.quantities import read_quantity, written
 from gateway.configuration.sections import Config, ConfigError
-from spool.settings import GIB, KIB, MIB, Duration, Size
+from spool.settings import Duration, Setting, Size
 
 
 def load(
@@ -34,18 +35,9 @@ def load(
     Raises ConfigError with every problem at once. Relative paths are relative to the file.
     """
     problems: list[str] = []
-    tree: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tree = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise ConfigError([f"{path}: {error.strerror}"]) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError([f"{path}: {error}"]) from error
-    for name, text in sorted((os.environ if env is None else env).items()):
-        # A name without a section is somebody's own variable, such as TOLLHOUSE_KEY of `tollhouse send`.
-        if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
-            _overlay(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), text, name, problems)
+    tree = _read(path)
+    for name, names, text in _variables(env):
+        _overlay(tree, names, text, name, problems)
     for name, value in (flags or {}).items():
         if value is not None:
             _overlay(tree, name.split("."), value, name, problems)
@@ -54,6 +46,42 @@ def load(
     if problems:
         raise ConfigError(problems)
     return config
+
+
+FILE, ENVIRONMENT, FLAG = "file", "environment", "flag"
+
+
+def origins(
+    path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Mapping[str, str]:
+    """
+    Where each setting that is given comes from, by its name such as `spool.hold` or `destinations`: the last that
+    gives it. Raises ConfigError for a file that cannot be read.
+    """
+    found: dict[str, str] = {}
+    for section, value in _read(path).items():
+        found[section] = FILE
+        found.update({f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {})
+    for _, names, _ in _variables(env):
+        found |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
+    return found | {name: FLAG for name, value in (flags or {}).items() if value is not None}
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    try:
+        return {} if path is None else tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+
+
+def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
+    """Each variable that is a setting: its name, the setting's name in parts, and its text."""
+    for name, text in sorted((os.environ if env is None else env).items()):
+        # A name without a section is somebody's own variable, such as TOLLHOUSE_KEY of `tollhouse send`.
+        if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
+            yield name, name.removeprefix(ENV_PREFIX).lower().split("__"), text
 
 
 ENV_PREFIX = "TOLLHOUSE_"
@@ -81,14 +109,24 @@ def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list
         near = difflib.get_close_matches(unknown, hints, 1, 0.6)
         meant = _RENAMED.get(name) or (_join(prefix, near[0]) if near else None)
         problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
-    values = {
-        name: _value(hints[name], value, _join(prefix, name), base, problems)
-        for name, value in tree.items()
-        if name in hints
-    }
+    settings = {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
+    values = {}
+    for name, value in tree.items():
+        if name in hints:
+            values[name] = _value(hints[name], value, _join(prefix, name), base, problems)
+            problems += _broken_rules(settings[name], hints[name], _join(prefix, name), values[name])
     if "data_dir" in hints:
         values.setdefault("data_dir", base / "tollhouse-data")
     return kind(**{name: value for name, value in values.items() if value is not _BAD})
+
+
+def _broken_rules(setting: Setting, kind: Any, name: str, value: Any) -> Iterator[str]:
+    if value is _BAD:
+        return
+    if setting.choices:
+        yield from one_of(name, value, setting.choices)
+    if setting.least is not None and value < setting.least:
+        yield f"{name} must be at least {written(kind, setting.least)}"
 
 
 def _join(prefix: str, name: str) -> str:
@@ -96,19 +134,6 @@ def _join(prefix: str, name: str) -> str:
 
 
 _BAD = object()
-_SIZES = {
-    "": 1,
-    "b": 1,
-    "kib": KIB,
-    "mib": MIB,
-    "gib": GIB,
-    "tib": 1024 * GIB,
-    "kb": 1000,
-    "mb": 1000**2,
-    "gb": 1000**3,
-}
-_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 
 
 def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
@@ -131,7 +156,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
         return {key: _value(inner, item, _join(name, key), base, problems) for key, item in value.items()}
     converted = _scalar(kind, value, base)
     if converted is _BAD:
-        problems.append(f"{name} must be {_WORDS[kind]}")
+        problems.append(f"{name} must be {WORDS[kind]}")
     return converted
 
 
@@ -144,7 +169,7 @@ def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
     return tuple(_value(kind, item, f"{name}[{place}]", base, problems) for place, item in enumerate(value))
 
 
-_WORDS: dict[Any, str] = {
+WORDS: dict[Any, str] = {
     str: "text",
     bool: "true or false",
     int: "a whole number, 0 or more",
@@ -163,12 +188,9 @@ def _scalar(kind: Any, value: Any, base: Path) -> Any:
     if isinstance(value, bool):
         return _BAD
     if kind in (Size, Duration):
-        units: Mapping[str, float] = _SIZES if kind is Size else _DURATIONS
-        match = _QUANTITY.match(str(value))
-        unit = units.get(match[2].lower()) if match else None
-        if match is None or unit is None:
+        quantity = read_quantity(kind, str(value))
+        if quantity is None:
             return _BAD
-        quantity = float(match[1]) * unit
         return int(quantity) if kind is Size else quantity
     if kind is int:
         text = str(value)

@@ -9,13 +9,16 @@ there and taken here.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, get_type_hints
 
-from exporters.settings import DestinationSettings, UpstreamSettings
-from spool.settings import KIB, MIB, Duration, Size, SpoolSettings
+from exporters.settings import DestinationSettings, NotifySettings, TelemetrySettings, UpstreamSettings
+from spool.settings import DAY_S, GIB, KIB, MIB, ContainerSettings, Duration, Size, SpoolSettings, setting
+
+PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
 class ConfigError(Exception):
@@ -28,161 +31,336 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    listen: str = "127.0.0.1:4318"
-    grpc_listen: str = "127.0.0.1:4317"
-    operator_listen: str = ""
-    operator_plaintext: bool = False  # others than this machine may reach operator_listen without TLS
-    accept_bearer: bool = False
-    api_key_file: Path | None = None
-    max_body_bytes: Size = 64 * MIB
-    max_inflight_bytes: Size = 64 * MIB
-    small_body_bytes: Size = MIB
-    small_body_reserve: Size = 8 * MIB
-    min_upload_rate: Size = 16 * KIB  # bytes a second, of bodies over small_body_bytes; 0: any
-    max_connections: int = 10_000
-    max_items: int = 250_000
-    max_grpc_messages: int = 4
-    chain_keys: tuple[str, ...] = ("*",)  # keys by name whose senders may be gateways, with records as they are
-    max_key_requests_per_s: int = 0
-    max_key_bytes_per_s: Size = 0
-    cors_origins: tuple[str, ...] = ()
-    tls_cert_file: Path | None = None
-    tls_key_file: Path | None = None
-    tls_client_ca_file: Path | None = None
+    """What listens where, who may speak to it, and how much one sender may use: [limits](limits.md)."""
+
+    listen: str = setting("127.0.0.1:4318", "where HTTP listens; port 0 picks one and prints it")
+    grpc_listen: str = setting("127.0.0.1:4317", "where OTLP over gRPC listens; empty switches it off")
+    reuse_port: bool = setting(
+        False, "another process of this user may listen on `grpc_listen`, too: `tollhouse serve --take-over` needs it"
+    )
+    operator_listen: str = setting(
+        "", "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else 127.0.0.1:4319"
+    )
+    operator_plaintext: bool = setting(False, "a public `operator_listen` may do without TLS: a proxy encrypts")
+    accept_bearer: bool = setting(False, "keys may be sent as `Bearer KEY`, too")
+    api_key_file: Path | None = setting(None, "one key that the deployment gives, for AI telemetry")
+    max_body_bytes: Size = setting(
+        64 * MIB, "bytes of a body after decompression", edge="a larger one: 413", least=64 * KIB
+    )
+    max_inflight_bytes: Size = setting(
+        64 * MIB,
+        "bytes of all bodies in hand; not less than `max_body_bytes`",
+        edge="503 with `Retry-After`; shared by key: [limits](limits.md#how-the-bytes-in-hand-are-shared)",
+    )
+    small_body_bytes: Size = setting(
+        MIB,
+        "bytes of a small body",
+        edge="a larger one must come at `min_upload_rate`, and has no room in the reserve",
+    )
+    small_body_reserve: Size = setting(
+        8 * MIB,
+        "room for small bodies beside the others; at least twice `small_body_bytes`",
+        edge="503 with `Retry-After`; no key gets more of it than it leaves free",
+    )
+    min_upload_rate: Size = setting(
+        16 * KIB,
+        "bytes a second of a body over `small_body_bytes`, on the average of ten seconds; 0: any",
+        edge="a slower one: 503 with `Retry-After`",
+    )
+    max_connections: int = setting(
+        10_000,
+        "open connections of senders",
+        edge="the longest idle one of the key or address with the most is closed for a new one; if none idles, 503",
+        least=2,
+    )
+    max_items: int = setting(
+        250_000,
+        "items of one body (spans, points, log records, lines, events, and the resources around them)",
+        edge="413",
+        least=1000,
+    )
+    max_grpc_messages: int = setting(
+        4,
+        "messages that are received over gRPC at once, no key more than it leaves free",
+        edge="the others wait 10 s, then 503 with `Retry-After`",
+        least=2,
+    )
+    max_event_streams: int = setting(
+        50, "open pages of the console and other readers of event streams", edge="503 with `Retry-After`", least=1
+    )
+    chain_keys: tuple[str, ...] = setting(
+        ("*",),
+        "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. Keys that "
+        'are named by more than "*" may revoke and reset devices, too',
+    )
+    max_key_requests_per_s: int = setting(0, "requests of one key a second; 0: any", edge="429 with `Retry-After`")
+    max_key_bytes_per_s: Size = setting(
+        0,
+        "bytes of bodies of one key a second, refused ones too; 0: any",
+        edge="429 with `Retry-After`, before the next body is read",
+    )
+    cors_origins: tuple[str, ...] = setting((), "origins whose pages may send telemetry from a browser")
+    tls_cert_file: Path | None = setting(None, "the certificate and its chain, with `tls_key_file`: TLS")
+    tls_key_file: Path | None = setting(None, "its private key")
+    tls_client_ca_file: Path | None = setting(None, "certificates of senders must be signed by one of these")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCostStream:
-    """`single_writer`: no other gateway writes the stream, so its totals may replace those of the service."""
+    """How one unit-cost stream is sent."""
 
-    name: str = ""
-    single_writer: bool = False
+    name: str = setting("", "of the stream")
+    single_writer: bool = setting(
+        False, "no other gateway writes the stream, so its totals may replace those of the service"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Sums of the ledger as a stream: `measure` by a dimension, for each of its values, every day or hour."""
+    """Sums of the ledger as a unit-cost stream."""
 
-    stream: str = ""
-    measure: str = "cost"
-    per: str = ""
-    by: str = "team"
-    granularity: str = "DAILY"
-    dimensions: Mapping[str, str] = field(default_factory=dict)
+    stream: str = setting("", "the name of the stream")
+    measure: str = setting("cost", "what is summed", choices=PUBLISHED_MEASURES)
+    per: str = setting("", "divided by this measure; empty: not divided", choices=("", *PUBLISHED_MEASURES))
+    by: str = setting("team", "the dimension for whose values there are sums, such as team, model or `tag:NAME`")
+    granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY"))
+    dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension of the ledger; at most 5")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSettings:
-    policy: str = "auto"
-    heartbeat_interval: Duration = 60.0
-    host_id: bool = False
-    max: int = 10_000
+    """Devices that run `tollhouse agent`."""
+
+    policy: str = setting(
+        "auto",
+        "what an enrolment needs: nothing, an operator's approval, or none is accepted",
+        choices=("auto", "approve", "closed"),
+    )
+    heartbeat_interval: Duration = setting(60.0, "how often agents report that they live", least=1)
+    host_id: bool = setting(False, "the resource attribute `host.id` may name a device")
+    max: int = setting(10_000, "devices that are known", edge="enrolment of one more: 429; its telemetry is taken")
+    max_body_bytes: Size = setting(
+        64 * KIB, "bytes of an enrolment or a heartbeat", edge="a larger one: 413", least=KIB
+    )
+    forget_after: Duration = setting(
+        90 * 86_400.0, "a device that was not heard for so long is deleted, revoked ones too; 0s: none"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Clusters whose agents send container metrics, or that run `tollhouse agent`."""
+
+    max: int = setting(1000, "clusters that are known", edge="a report of one more: 503", least=1)
+    report_interval: Duration = setting(
+        600.0, "how often the agent of a cluster reports; one without a report for three of them is silent", least=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `_env`."""
+    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`."""
 
-    gateway: str = ""
-    enrolment_key_file: Path | None = None
-    enrolment_key_env: str = ""
-    device_id: str = ""
-    user: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    gateway: str = setting("", "the address of the gateway")
+    enrolment_key_file: Path | None = setting(None, "the file with a key that may enrol devices")
+    enrolment_key_env: str = setting("", "or the environment variable with it")
+    device_id: str = setting("", "empty: made up once and kept")
+    user: str = setting("", "of the device; fills what reports leave empty")
+    labels: Mapping[str, str] = setting({}, "of the device, such as team; fill what reports leave empty")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
-    keep_attributes: tuple[str, ...] = ()
-    emails: str = "hash"
+    """Message content is never kept, whatever stands here."""
+
+    keep_attributes: tuple[str, ...] = setting((), "further attributes to keep as tags; content cannot be listed")
+    emails: str = setting("hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
-    """Prices in dollars per million tokens. `model` may end in `*`."""
+    """
+    Prices in dollars per million tokens, from `model` and `input` or `output` on; others are the rate card's.
 
-    model: str = ""
-    provider: str = ""
-    since: str = ""
-    input: Decimal | None = None
-    output: Decimal | None = None
-    cache_read: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
+    Of several that fit, the one with the latest `since` holds, then the last one.
+    """
+
+    model: str = setting("", "the model; a trailing `*` stands for any ending")
+    provider: str = setting("", "of this provider alone")
+    since: str = setting("", 'from this day on, such as "2026-11-20"')
+    input: Decimal | None = setting(None, "input tokens")
+    output: Decimal | None = setting(None, "output tokens")
+    cache_read: Decimal | None = setting(None, "tokens read from a cache")
+    cache_write: Decimal | None = setting(None, "tokens written to a cache")
+    cache_write_1h: Decimal | None = setting(None, "tokens written to a cache for an hour")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceSettings:
-    file: Path | None = None
-    override: tuple[PriceOverride, ...] = ()
+    """Estimates of calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
+
+    file: Path | None = setting(None, "a rate card in place of the one in the package")
+    override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
     """Every given field must fit; a trailing `*` stands for any ending."""
 
-    api_key: str = ""
-    user: str = ""
-    device: str = ""
-    model: str = ""
-    tag: Mapping[str, str] = field(default_factory=dict)
+    api_key: str = setting("", "the key as the source names it")
+    user: str = setting("", "the user")
+    device: str = setting("", "the device")
+    model: str = setting("", "the model")
+    tag: Mapping[str, str] = setting({}, "name of a tag = its value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    team: str = ""
-    user: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    """Fills what is null."""
+
+    team: str = setting("", "the team")
+    user: str = setting("", "the user")
+    tags: Mapping[str, str] = setting({}, "name of a tag = its value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttributionRule:
-    """Where `match` fits, `set` fills what is null."""
+    """Assigns calls to their owners. Rules are applied in their order."""
 
-    match: Match = field(default_factory=Match)
-    set: Assignment = field(default_factory=Assignment)
+    match: Match = setting(Match(), "which calls")
+    set: Assignment = setting(Assignment(), "what is filled where it is null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillingSettings:
+    """Billing connections, and the rows of the drops that they took: [billing connections](billing-connections.md)."""
+
+    max_connections: int = setting(1000, "billing connections", edge="one more: 409; delete one", least=1)
+    max_month_rows: int = setting(
+        1_000_000, "rows of one month of a connection", edge="a drop that would add more: 409, and not kept", least=1
+    )
+    max_month_bytes: Size = setting(
+        70 * MIB,
+        "bytes of rows of one month of a connection",
+        edge="a drop that would add more: 409, and not kept",
+        least=1,
+    )
+    max_bytes: Size = setting(
+        4 * GIB,
+        "disk space of the rows of all months, compressed, beside `spool.max_bytes`",
+        edge="a drop gets 429 with `Retry-After`, and is not kept",
+        least=1,
+    )
+    retention: Duration = setting(400 * DAY_S, "how long a month is kept", least=31 * DAY_S)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSettings:
-    """`tags` are the tags that costs can be grouped by; a change holds for what is counted from then on."""
+    """What costs can be grouped by."""
 
-    tags: tuple[str, ...] = ("service",)
+    tags: tuple[str, ...] = setting(
+        ("service",), "tags that costs can be grouped by, at most 8; a change holds for what is counted from then on"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Saved filters over the ledger: [views](views.md)."""
+
+    max: int = setting(200, "views", edge="one more: 409; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSettings:
+    """What the calls of a view may cost, and alerts before that: [budgets](budgets.md)."""
+
+    max: int = setting(500, "budgets", edge="one more: 409; delete one", least=1)
+    max_owners: int = setting(
+        10_000,
+        "owners of a budget `per` team, user or the like that are evaluated",
+        edge="those that spent least are left out, and the budget says how many",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpSettings:
+    """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
+
+    calls_per_minute: int = setting(60, "calls of tools by one key a minute; 0: any", edge="429 with `Retry-After`")
+    daily_calls: int = setting(
+        2000, "calls of tools by one key on a day of UTC; 0: any", edge="429 with `Retry-After`: the next day"
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        "names of this server, without port, beside loopback and bare addresses: requests to a loopback listener under "
+        "another name, and pages of other origins, get 403",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """`signing_secret_file`, of helicone alone: webhooks that are not signed with it are refused."""
+    """One source of records by its name, such as `claude_code` or `litellm`."""
 
-    count: bool = True
-    signing_secret_file: Path | None = None
+    count: bool = setting(True, "false: its records are kept and shown, but neither summed nor sent")
+    signing_secret_file: Path | None = setting(
+        None, "of helicone alone: webhooks that are not signed with this secret are refused"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingSettings:
-    """`lines_per_minute` bounds the lines of one kind about one address."""
+    """JSON lines on stderr."""
 
-    level: str = "info"
-    lines_per_minute: int = 60
+    level: str = setting("info", "the least that is written", choices=("debug", "info", "warning", "error"))
+    lines_per_minute: int = setting(
+        60,
+        "log lines of one kind about one address",
+        edge="the next one that is written counts those left out (`left_out`)",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    data_dir: Path = Path("tollhouse-data")
-    server: ServerSettings = field(default_factory=ServerSettings)
-    spool: SpoolSettings = field(default_factory=SpoolSettings)
-    upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
-    destinations: tuple[DestinationSettings, ...] = ()
-    devices: DeviceSettings = field(default_factory=DeviceSettings)
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    prices: PriceSettings = field(default_factory=PriceSettings)
-    attribution: tuple[AttributionRule, ...] = ()
-    sources: Mapping[str, SourceSettings] = field(default_factory=dict)
-    ledger: LedgerSettings = field(default_factory=LedgerSettings)
-    streams: tuple[UnitCostStream, ...] = ()
-    publish: tuple[Publication, ...] = ()
-    log: LoggingSettings = field(default_factory=LoggingSettings)
+    """The whole file."""
+
+    data_dir: Path = setting(Path("tollhouse-data"), "where everything is kept")
+    server: ServerSettings = setting(ServerSettings(), "")
+    spool: SpoolSettings = setting(SpoolSettings(), "")
+    upstream: UpstreamSettings = setting(UpstreamSettings(), "")
+    destinations: tuple[DestinationSettings, ...] = setting((), "")
+    notify: tuple[NotifySettings, ...] = setting((), "")
+    devices: DeviceSettings = setting(DeviceSettings(), "")
+    container: ContainerSettings = setting(ContainerSettings(), "")
+    clusters: ClusterSettings = setting(ClusterSettings(), "")
+    agent: AgentSettings = setting(AgentSettings(), "")
+    privacy: PrivacySettings = setting(PrivacySettings(), "")
+    prices: PriceSettings = setting(PriceSettings(), "")
+    attribution: tuple[AttributionRule, ...] = setting((), "")
+    sources: Mapping[str, SourceSettings] = setting({}, "")
+    ledger: LedgerSettings = setting(LedgerSettings(), "")
+    views: ViewSettings = setting(ViewSettings(), "")
+    budgets: BudgetSettings = setting(BudgetSettings(), "")
+    mcp: McpSettings = setting(McpSettings(), "")
+    billing: BillingSettings = setting(BillingSettings(), "")
+    streams: tuple[UnitCostStream, ...] = setting((), "")
+    publish: tuple[Publication, ...] = setting((), "")
+    log: LoggingSettings = setting(LoggingSettings(), "")
+    telemetry: TelemetrySettings = setting(TelemetrySettings(), "")
+
+
+def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
+    """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""
+    kinds = get_type_hints(Config, include_extras=True)
+    for section in fields(config):
+        value = getattr(config, section.name)
+        if not is_dataclass(value):
+            yield section.name, section, kinds[section.name], value
+            continue
+        inner = get_type_hints(type(value), include_extras=True)
+        for field in fields(value):
+            yield f"{section.name}.{field.name}", field, inner[field.name], getattr(value, field.name)
 
 
 def split_address(address: str) -> tuple[str, int]:

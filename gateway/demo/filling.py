@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.assembly import open_storage
+from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.demo.month import Month, Period, Report
@@ -23,6 +23,8 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
+from gateway.recommendations.adviser import Adviser, Look
+from gateway.recommendations.gathering import Sources
 from spool.clock import Clock
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY
@@ -41,6 +43,7 @@ class Filled:
     records: int
     duplicates: int
     inspected: InspectionReport
+    look: Look
 
 
 async def fill(
@@ -67,8 +70,12 @@ async def fill(
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         inspected = await _inspect(storage, registry, book, clock)
+        sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book)
+        look = await Adviser(sources, registry.recommendations, clock).look()
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
-        return Filled(records=terms.get("accepted", 0), duplicates=terms.get("duplicates", 0), inspected=inspected)
+        return Filled(
+            records=terms.get("accepted", 0), duplicates=terms.get("duplicates", 0), inspected=inspected, look=look
+        )
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """
-What can be planted in a month, each for one detector: how the calls change. Keys, devices and routes:
-`samples.py`.
+What can be planted in a month, each for one detector or one type of recommendations: how the calls change. Keys,
+devices and routes: `samples.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import msgspec
 
+from gateway.demo.savings import NIGHT, SAVINGS, change
 from gateway.demo.workloads import CLAUDE_CODE, INVOICES, SEARCH, SUMMARIES, SUPPORT, TUTOR, Workload
 from spool.record import NS, Inference
 
@@ -33,6 +34,14 @@ PLANTS = {
     "idle-key": "a key that nobody uses",
     "wide-key": "a key that sends and reads",
     "mute-device": "a laptop that lives and reports no calls any more",
+    "unread-cache": "a service that writes to the provider's cache and never reads",
+    "priority-tier": "a service that pays for priority",
+    "regional-model": "a service that asks for a model within one region",
+    "older-model": "a service whose model has a cheaper follower",
+    "large-input": "a service whose inputs are often a little over a price tier",
+    "nightly-job": "a job that could be a batch",
+    "paid-retries": "a service whose calls fail, are paid, and are sent again",
+    "repeated-questions": "a service that is asked the same again and again",
 }
 
 
@@ -58,10 +67,11 @@ LEAST = {
     "cost-gap": LeastMonth(records=10_000, per_day=700),
     "no-owner": LeastMonth(records=5_000, per_day=200),
     "doubled-source": LeastMonth(records=700, per_day=35),
-    "unused-cache": LeastMonth(days=2, records=10_000, per_day=700),
+    "unused-cache": LeastMonth(days=2, records=30_000, per_day=1_000),
     "dear-model": LeastMonth(days=7, records=10_000, per_day=1_000),
     "retry-storm": LeastMonth(days=3, records=800, per_day=90),
     "dead-letters": LeastMonth(records=100, per_day=10),
+    **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=8_000, per_day=270)),
 }
 
 
@@ -113,7 +123,8 @@ class Plants:
         self.words = frozenset(words)
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
-        self.workloads = (UNKNOWN,) if "missing-price" in self.words else ()
+        added = {"missing-price": UNKNOWN, **SAVINGS}
+        self.workloads = tuple(workload for word, workload in added.items() if word in self.words)
 
     def times(self, day: int, workload: Workload) -> float:
         """How many times its usual calls a workload has on a day."""
@@ -125,10 +136,13 @@ class Plants:
 
     def hour(self, day: int, workload: Workload) -> int | None:
         """The hour of the day in which all calls of a workload are; None: as usual."""
+        if workload is SAVINGS["nightly-job"]:
+            return NIGHT
         return STORM_HOUR if self._storms(day, workload) else None
 
     def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
         """The call with what was planted in it; a workload changes for one word only."""
+        change(self.words, workload, call)
         if day < self._late:
             return call
         if "no-owner" in self.words and workload is SUMMARIES:
@@ -148,7 +162,12 @@ class Plants:
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
     def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
-        """The same call as another source reports it."""
+        """The same call as another source reports it, or the call that follows on one that failed."""
+        if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
+            start, end = (call.start_time or 0) + 5 * NS, (call.end_time or 0) + 5 * NS
+            return msgspec.structs.replace(
+                call, request_id=None, status="ok", error_type=None, start_time=start, end_time=end
+            )
         is_doubled = "doubled-source" in self.words and workload is SUPPORT and day >= self._late
         if not is_doubled or call.status != "ok":
             return None

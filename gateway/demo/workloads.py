@@ -64,14 +64,14 @@ def _service(
     )
 
 
-CLAUDE_CODE = _assistant("claude_code", "anthropic", "claude-sonnet-4-5", 12, people=PEOPLE[:6], reports=True)
-SUPPORT = _service("litellm", "openai", "gpt-4o", "support", "support-bot", 14, 1800, 260, reports=True)
+CLAUDE_CODE = _assistant("claude_code", "anthropic", "claude-sonnet-5-5", 12, people=PEOPLE[:6], reports=True)
+SUPPORT = _service("litellm", "openai", "gpt-4.1", "support", "support-bot", 14, 1800, 260, reports=True)
 SEARCH = _service("otel", "openai", "gpt-4.1", "search", "answers", 12, 2600, 320)
 SUMMARIES = _service("helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5200, 420, reports=True)
 INVOICES = _service("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
 TUTOR = Workload(
-    source="langfuse", provider="anthropic", model="claude-haiku-4-5", team="learning", service="tutor",
-    users=PEOPLE[:8], share=8, input_tokens=3200, output_tokens=380, turns=6, caches=True,
+    source="langfuse", provider="anthropic", model="claude-sonnet-5-5", team="learning", service="tutor",
+    users=PEOPLE[:8], share=8, input_tokens=12000, output_tokens=380, turns=6, caches=True,
 )  # fmt: skip
 
 WORKLOADS = (
@@ -83,13 +83,13 @@ WORKLOADS = (
     _assistant("codex", "openai", "gpt-4.1", 5, people=PEOPLE[6:10]),
     _assistant("gemini_cli", "google", "gemini-2.5-pro", 4, people=PEOPLE[4:9]),
     _assistant("qwen_code", "openai", "gpt-4.1-mini", 1, people=PEOPLE[:3]),
-    _assistant("cline", "anthropic", "claude-sonnet-4-5", 2, people=PEOPLE[3:7]),
+    _assistant("cline", "anthropic", "claude-sonnet-5-5", 2, people=PEOPLE[3:7]),
     _assistant("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
     _assistant("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
     _service(
         "openrouter",
         "anthropic",
-        "claude-haiku-4-5",
+        "claude-haiku-5-5",
         "research",
         "reviews",
         3,
@@ -99,20 +99,20 @@ WORKLOADS = (
     ),
     _service("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
     _service("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),
-    _service("openllmetry", "openai", "gpt-4o", "docs", "translate", 2, 1100, 900),
+    _service("openllmetry", "openai", "gpt-4.1", "docs", "translate", 2, 1100, 900),
     _service("openlit", "mistral", "mistral-large", "research", "extract", 1, 2000, 300),
     _service("vercel_ai", "openai", "gpt-4.1-mini", "web", "composer", 3, 1300, 420),
-    _service("langsmith", "anthropic", "claude-haiku-4-5", "research", "agents", 2, 3800, 300),
+    _service("langsmith", "anthropic", "claude-haiku-5-5", "research", "agents", 2, 3800, 300),
     _service("mlflow", "openai", "gpt-4o-mini", "research", "evaluation", 1, 1200, 120),
     INVOICES,
-    _service("strands", "anthropic", "claude-haiku-4-5", "finance", "ledger-notes", 1, 1900, 260),
+    _service("strands", "anthropic", "claude-haiku-5-5", "finance", "ledger-notes", 1, 1900, 260),
     _service("google_adk", "google", "gemini-2.5-flash", "marketing", "campaigns", 2, 1600, 500),
-    _service("semantic_kernel", "openai", "gpt-4o", "sales", "proposals", 1, 2200, 700),
+    _service("semantic_kernel", "openai", "gpt-4.1", "sales", "proposals", 1, 2200, 700),
     _service("spring_ai", "openai", "gpt-4o-mini", "sales", "crm", 1, 800, 150),
-    _service("azure_ai", "openai", "gpt-4o", "legal", "clauses", 1, 4200, 300),
+    _service("azure_ai", "openai", "gpt-4.1", "legal", "clauses", 1, 4200, 300),
     _service("cloudflare", "openai", "gpt-4o-mini", "web", "edge", 2, 700, 90, reports=True),
     _service("kong", "openai", "gpt-4o-mini", "platform", "gateway", 2, 1000, 110, reports=True),
-    _service("bifrost", "anthropic", "claude-haiku-4-5", "platform", "router", 1, 1400, 180, reports=True),
+    _service("bifrost", "anthropic", "claude-haiku-5-5", "platform", "router", 1, 1400, 180, reports=True),
     _service("agentgateway", "openai", "gpt-4.1-mini", "platform", "tools", 1, 1700, 130),
     _service("vllm", "openai", "gpt-4o-mini", "data", "labels", 1, 1200, 30),
 )

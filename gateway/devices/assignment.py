@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from gateway.authentication.access import NO_LABELS, Bearer
-from gateway.devices.lifecycle import DeviceLifecycle, revoked
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
-from spool.devices import ENROLLED, REVOKED, is_device_id
+from spool.devices import ENROLLED, REVOKED, Device, is_device_id
 from spool.record import AiRecord
 
 CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
@@ -79,8 +79,8 @@ class DeviceAssignment:
         return {"user": known.user, **known.all_labels} if known.user else known.all_labels
 
     async def _meet(self, names: list[str], bearer: Bearer) -> None:
-        if bearer.named is not None and (known := self._table.find(bearer.named)) and known.state == REVOKED:
-            raise revoked()
+        if bearer.named is not None and (known := self._table.find(bearer.named)) and _is_revoked(known, bearer):
+            raise self._lifecycle.refused(known)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.first_contact(name, bearer)
@@ -91,11 +91,12 @@ class DeviceAssignment:
         known = self._table.find(name) if name is not None else None
         if known is None:
             return _Verdict(None)
-        if known.state == REVOKED:
+        if _is_revoked(known, bearer):
+            self._lifecycle.refused(known)
             return _Verdict(None, revoked=True)
         if known.has_key:
             return _Verdict(None, claimed=True)
-        return _Verdict(known.id if known.state == ENROLLED else None)
+        return _Verdict(known.id if known.state in (ENROLLED, REVOKED) else None)
 
     def _hear(self, devices: Iterator[str | None]) -> None:
         for id in {id for id in devices if id is not None}:
@@ -111,6 +112,11 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
         yield record, _usable(name) or bearer.named, forwarded
     for place, point in enumerate(outcome.points):
         yield point.template, _usable(outcome.named_points.get(place)) or bearer.named, False
+
+
+def _is_revoked(device: Device, bearer: Bearer) -> bool:
+    """Whether what names the device is refused. A Tollhouse that revoked it sends only what it took before."""
+    return device.state == REVOKED and device.revoked_by != bearer.name
 
 
 def _usable(name: str | None) -> str | None:

@@ -7,6 +7,7 @@ device.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,8 @@ from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
-from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable
-from spool.errors import NotAllowed, NotThere
+from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable, is_device_id
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
@@ -32,6 +33,8 @@ ENROLMENTS_PER_S = 1.0
 FULL_RETRY_S = 3600
 FIRST_KEY_S = 3600.0  # how long after its enrolment a device without a fingerprint may ask for its first key
 HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
+FORGET_EVERY_S = 600.0
+GRACE_S = 3600.0  # after a start, in which devices can report before any is forgotten
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class DeviceReport:
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     want_key: bool = False
+    revoked: bool = False  # of another Tollhouse alone: it revoked the device, or reset it
+    reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""
 
@@ -68,7 +73,13 @@ class DeviceLifecycle:
         self.keys = DeviceKeys(table, secret=secret)
         self._clock = clock
         self._emails = emails or Emails("hash", secret=secret)
+        self._began = clock.monotonic()
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
+
+    def configure(self, settings: DeviceSettings, emails: Emails) -> None:
+        """Treat devices by these settings from the next report on."""
+        self.settings = settings
+        self._emails = emails
 
     @property
     def interval_s(self) -> float:
@@ -86,6 +97,10 @@ class DeviceLifecycle:
         """Enrols; returns the device, and its key the one time that it may have it."""
         report = self._private(report)
         known = self.table.find(report.id)
+        if bearer.is_gateway:
+            known = await self._follow(known, report, bearer, address)
+            if report.revoked:
+                return known or _begun(report.id, self._clock.now(), bearer.name, state=REVOKED), None
         change = None
         if known is None:
             device, change = self._new(report, bearer, address)
@@ -121,6 +136,13 @@ class DeviceLifecycle:
         user, labels = self._emails.protected(report.user), self._emails.protected_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
+    def refused(self, device: Device) -> Refusal:
+        """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
+        now = self._clock.now()
+        if now - device.last_seen >= HEARD_EVERY_S:
+            self.table.touch(replace(device, last_seen=now))
+        return revoked()
+
     def ping(self, id: str, bearer: Bearer) -> None:
         """Notes that the device is alive. Refusal 404 if it is not enrolled."""
         _own(bearer, id)
@@ -128,7 +150,7 @@ class DeviceLifecycle:
         if device is None:
             raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
         if device.state == REVOKED:
-            raise revoked()
+            raise self.refused(device)
         self.table.touch(replace(device, last_seen=self._clock.now()))
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
@@ -153,7 +175,8 @@ class DeviceLifecycle:
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
         if policy == "closed":
-            raise Refusal(403, "enrolment_closed", "no new devices are enrolled here (devices.policy)")
+            message = "no new devices are enrolled here (devices.policy); an operator can: tollhouse devices admit ID"
+            raise Refusal(403, "enrolment_closed", message)
         if len(self.table) >= self.settings.max:
             message = "there are as many devices as devices.max allows; an operator can raise it"
             raise Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
@@ -164,9 +187,7 @@ class DeviceLifecycle:
         self._limits.charge(bearer.name)
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
-        device = Device(
-            id=report.id, state=state, enrolled_at=now, enrolled_by=bearer.name, last_seen=now, **report.facts()
-        )
+        device = _begun(report.id, now, bearer.name, state=state, **report.facts())
         actor = Actor(f"key {bearer.name}", address)
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
@@ -177,7 +198,7 @@ class DeviceLifecycle:
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
         if device.state == REVOKED:
-            raise revoked()
+            raise self.refused(device)
         if device.fingerprint and report.fingerprint and device.fingerprint != report.fingerprint:
             await self._flag(device, bearer, address)
             raise Refusal(
@@ -192,6 +213,26 @@ class DeviceLifecycle:
         facts = {name: value for name, value in report.facts().items() if getattr(current, name) != value}
         now = self._clock.now()
         return current.updated(facts=True, last_seen=now, **facts) if facts else replace(current, last_seen=now)
+
+    async def _follow(self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str) -> Device | None:
+        """
+        Returns the device after what the Tollhouse that it reports to did: revoked it, enrolled it again, or reset it.
+
+        A revocation by an operator here is stronger.
+        """
+        actor = Actor(f"key {bearer.name}", address)
+        if device is None:
+            return None
+        if report.revoked:
+            if device.state == REVOKED:
+                return device
+            after = _without_key(device, state=REVOKED, revoked_by=bearer.name)
+            return await self._change(device, after, "device.revoke", actor)
+        if device.state == REVOKED and device.revoked_by == bearer.name:
+            device = await self._change(device, _approved(device, self._clock.now()), "device.approve", actor)
+        if report.reset and device.state != REVOKED:
+            device = await self._change(device, _reset(device, self._clock.now()), "device.reset", actor)
+        return device
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
@@ -216,26 +257,71 @@ class DeviceLifecycle:
 
     # -- what operators ask ----------------------------------------------------------------------------------------
 
+    async def admit(self, id: str, actor: Actor) -> Device:
+        """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
+        if not is_device_id(id):
+            raise Invalid("a device's id has 1 to 128 letters, digits and any of . _ : @ -")
+        known = self.table.find(id)
+        if known is not None:
+            raise AlreadyThere(f"the device {id} is {known.state} already")
+        if len(self.table) >= self.settings.max:
+            raise NotAllowed("there are as many devices as devices.max allows: raise it, or delete some")
+        device = replace(_begun(id, self._clock.now(), actor.name), last_seen=0.0)
+        change = AuditedChange(actor=actor, action="device.admit", target=id, after={"state": device.state})
+        await self.table.keep(device, change)
+        return device
+
+    async def delete(self, id: str, actor: Actor) -> None:
+        """Deletes a device with its key; what it sent is kept, and it may enrol again."""
+        device = self._named(id)
+        change = AuditedChange(actor=actor, action="device.delete", target=id, before=_shown(device))
+        await self.table.delete([id], [change])
+
+    async def forget_silent(self) -> int:
+        """Deletes the devices that were not heard for `devices.forget_after`; none soon after a start."""
+        after_s = self.settings.forget_after
+        if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
+            return 0
+        before = self._clock.now() - after_s
+        gone = [device for device in self.table.all() if device.quiet_since < before]
+        changes = [
+            AuditedChange(actor=Actor("devices.forget_after", ""), action="device.forget", target=device.id,
+                          before=_shown(device))
+            for device in gone
+        ]  # fmt: skip
+        if gone:
+            await self.table.delete([device.id for device in gone], changes)
+        return len(gone)
+
+    async def run(self) -> None:
+        """Forgets silent devices as long as the server runs."""
+        while True:
+            await asyncio.sleep(FORGET_EVERY_S)
+            try:
+                if count := await self.forget_silent():
+                    _log.info("silent devices were deleted", extra={"action": "devices_forgotten", "count": count})
+            except SpoolError as error:
+                extra = {"action": "devices_not_forgotten"}
+                _log.warning("silent devices could not be deleted: %s", error, extra=extra)
+
     async def approve(self, id: str, actor: Actor) -> Device:
         """Enrols a pending or a revoked device. Keys from before a revocation stay invalid."""
         device = self._named(id)
         if device.state == ENROLLED:
             raise NotAllowed(f"the device {id} is enrolled already")
-        after = device.updated(facts=True, state=ENROLLED, held=None, enrolled_at=self._clock.now())
-        return await self._change(device, after, "device.approve", actor)
+        return await self._change(device, _approved(device, self._clock.now()), "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
         """Revokes a device: its key is invalid from now on; what it sent is kept."""
         device = self._named(id)
-        if device.state == REVOKED:
+        if device.state == REVOKED and not device.revoked_by:
             raise NotAllowed(f"the device {id} is revoked already")
-        return await self._change(device, _without_key(device, state=REVOKED), "device.revoke", actor)
+        return await self._change(device, _without_key(device, state=REVOKED, revoked_by=""), "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
         """Forgets fingerprint and key, so that another machine may enrol under this id."""
         device = self._named(id)
-        after = _without_key(device, fingerprint="", flagged_at=None, held=None, enrolled_at=self._clock.now())
-        return await self._change(device, after, "device.reset", actor)
+        return await self._change(device, _reset(device, self._clock.now()), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Sets labels that override the reported ones; None removes one."""
@@ -256,8 +342,26 @@ class DeviceLifecycle:
         return device
 
 
+def _begun(id: str, now: float, by: str, **fields: Any) -> Device:
+    """
+    Returns a new device.
+
+    Its generation is later than any that a device of this id had before it was deleted, so their keys stay dead.
+    """
+    return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
+
+
 def revoked() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
+
+
+def _approved(device: Device, now: float) -> Device:
+    return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now)
+
+
+def _reset(device: Device, now: float) -> Device:
+    after = _without_key(device, fingerprint="", flagged_at=None, held=None, enrolled_at=now)
+    return replace(after, reset_version=after.facts_version)
 
 
 def _without_key(device: Device, **changes: Any) -> Device:

@@ -18,7 +18,7 @@ MUTE_AFTER_S = 86_400.0  # a night without work is no finding
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
     if device.state != ENROLLED:
         return device.state
-    if now - device.last_seen > MISSED * interval_s:
+    if now - device.quiet_since > MISSED * interval_s:
         return SILENT
     return MUTE if is_mute(device, now=now) else ENROLLED
 

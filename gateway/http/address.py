@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
@@ -20,10 +20,12 @@ from gateway.http.answers import JSON
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
+from gateway.http.services import Services
 from gateway.schemas import OBJECT, Schema
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
 Check: TypeAlias = "Callable[[web.Request], None]"
+Guard: TypeAlias = "Callable[[web.Request, Services], None]"
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # with the time
 
 REFUSALS: Mapping[int, str] = {
@@ -31,17 +33,16 @@ REFUSALS: Mapping[int, str] = {
     401: "No key, or one that is unknown, disabled or deleted",
     403: "The key lacks the scope that the message names",
     404: "There is no such thing",
-    408: "The body did not arrive in time",
     409: "The state of the thing does not allow it",
     410: "The device was revoked",
-    413: "The body is over server.max_body_bytes after decompression",
+    413: "The body is over the limit that the message names",
     415: "The media type or the content coding is not taken here",
     429: "Over a limit; Retry-After says when to repeat",
     500: "Tollhouse made a mistake",
     503: "Nothing was kept; Retry-After says when to repeat",
 }
 READ = (400, 401, 403, 415, 429, 500, 503)
-WRITE = (400, 401, 403, 408, 413, 415, 429, 500, 503)
+WRITE = (400, 401, 403, 413, 415, 429, 500, 503)
 
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
@@ -53,13 +54,24 @@ def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
     return answers.refusal(error)
 
 
+@dataclass(frozen=True)
+class BodyLimit:
+    """The setting that bounds the bodies of an address, and its value now."""
+
+    setting: str
+    bytes: Callable[[Services], int]
+
+
+WHOLE_BYTES: Final = 1024 * 1024  # of a body that is decoded in one go: the event loop waits for that
+
+
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
     One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
 
-    The order of the checks: content coding, method, `check`, key and `scope` (None: no key is required), query, size,
-    bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
+    The order of the checks: `guard`, content coding, method, `check`, key and `scope` (None: no key is required),
+    query, size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
     """
 
     methods: tuple[str, ...]
@@ -71,16 +83,19 @@ class Address:
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
+    guard: Guard | None = None  # who may not ask at all, by any method; that of the first row counts
     check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
     body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}
-    max_bytes: int | None = None  # None: server.max_body_bytes
+    passes: tuple[str, ...] = ()  # content codings of bodies that are kept as they come
+    max_bytes: int | None = None  # None: WHOLE_BYTES of a struct, server.max_body_bytes of bytes
+    limit: BodyLimit | None = None  # in place of either: another setting
     gives: Mapping[int, Content] = field(default_factory=dict)  # the first status is that of mappings
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    checks_query: bool = False  # refuse parameters that are neither required nor optional, before the handler
+    checks_query: bool = True  # refuse parameters that are not named below; lists do so themselves
     required: tuple[str, ...] = ()  # query parameters that must be given
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be given more than once

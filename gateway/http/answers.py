@@ -7,8 +7,9 @@ The three messages that OTLP needs have the same two fields, so they are written
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -25,6 +26,9 @@ RECEIPT = "Tollhouse-Receipt"
 
 MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more
 MAX_EXAMPLES = 3
+SLOW_S = 60.0  # in which a reader takes a piece
+
+_UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 # HTTP status -> google.rpc.Code; everything else is UNKNOWN.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
@@ -57,13 +61,34 @@ def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = No
     return respond(orjson.dumps(value), status=status, receipt=receipt)
 
 
+async def send_pieces(request: web.Request, pieces: Iterable[bytes], *, content_type: str) -> web.StreamResponse:
+    """
+    Send an answer that is never whole in memory; what the pieces hold may be given back when this returns.
+
+    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the answer.
+    """
+    response = web.StreamResponse(headers={"Content-Type": content_type, **_UNCACHED})
+    await response.prepare(request)
+    try:
+        for piece in pieces:
+            async with asyncio.timeout(SLOW_S):
+                await response.write(piece)
+        await response.write_eof()
+    except BaseException as error:
+        if request.transport is not None:
+            request.transport.abort()
+        if not isinstance(error, (ConnectionError, TimeoutError)):
+            raise
+    return response
+
+
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """A JSON answer that no cache keeps and no browser reinterprets."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
         content_type="application/json",
-        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+        headers={**_UNCACHED, **(headers or {})},
     )
 
 

@@ -11,7 +11,7 @@ import asyncio
 import io
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -27,12 +27,14 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+MAX_BODY = "server.max_body_bytes"
 PIECE = 256 * 1024  # what one step of an inflater may put out
 TURN = 512 * 1024  # bytes between two turns of the loop
 BLOCK = 64 * 1024  # of a compressed body that waits to be inflated
 IDLE_S = 30.0  # a body that pauses this long is refused
 SLACK_S = 10.0  # a large one that is this far behind `server.min_upload_rate`
 TOTAL_S = 600.0  # and any that is not whole after this long
+SLOW_RETRY_S = 5  # what such a sender is told: OTLP senders drop what is answered with 408
 ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 9659 allows a content coding no more
 
 SUPPORTED = "gzip, deflate, zstd"
@@ -156,30 +158,44 @@ def _coding(request: web.Request) -> str:
     return request.headers.get("Content-Encoding", "").strip().lower()
 
 
-def check_encoding(request: web.Request) -> None:
-    """Refusal 415 for a content coding that is not supported. It comes before every other check."""
-    if _coding(request) not in _INFLATERS:
+def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
+    """Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other check."""
+    if _coding(request) not in _INFLATERS and _coding(request) not in passed:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
         raise Refusal(415, "unsupported_encoding", message)
 
 
-async def read(request: web.Request, lease: Lease, *, max_bytes: int, min_rate: int = 0) -> bytes:
+class _OverLimit(Exception):
+    """The body is larger than it may be."""
+
+
+async def read(
+    request: web.Request, lease: Lease, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
+) -> bytes:
     """
     The whole body, inflated. It counts against the lease until that is closed.
 
-    Refusal 400 when the body is not whole, 408 when it is too slow, 413 when it is too large, 503 when too much is in
-    hand. `min_rate` is in bytes a second, for large bodies. A client that waits for `100 Continue` gets it here, after
-    every check that needs no body.
+    Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is in hand.
+    `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a second, for large
+    bodies. A client that waits for `100 Continue` gets it here, after every
+    check that needs no body.
     """
+    try:
+        return await _read(request, lease, max_bytes, min_rate)
+    except _OverLimit:
+        raise _too_large(max_bytes, setting) from None
+
+
+async def _read(request: web.Request, lease: Lease, max_bytes: int, min_rate: int) -> bytes:
     open_inflater = inflater_of(_coding(request))
     length = request.content_length
     if length is not None and length > max_bytes:
-        raise _too_large(max_bytes)
+        raise _OverLimit
     content = request.content
     if content.is_eof():  # it came along with the headers: nothing to wait for
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
-            raise _too_large(max_bytes)
+            raise _OverLimit
         lease.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), lease, max_bytes)
     await _let_it_come(request)
@@ -191,11 +207,41 @@ async def read(request: web.Request, lease: Lease, *, max_bytes: int, min_rate: 
         lease.check()
         large = f": one of this size must come at {min_rate} bytes a second (server.min_upload_rate)"
         why = large if lease.is_large and min_rate else ""
-        raise Refusal(408, "slow_body", f"The body did not arrive in time{why}.") from error
+        raise _slow(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body ended early.") from error
     lease.check()
     return await _inflate(blocks, open_inflater(), lease, max_bytes) if open_inflater else whole.getvalue()
+
+
+async def pass_on(
+    request: web.Request, lease: Lease, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
+) -> None:
+    """
+    Hand a body on in pieces while it arrives, as it comes; no more than a few of them are held.
+
+    Whoever writes bounds it. Refusal 400 when the body is not whole, 503 when it is too slow.
+    """
+    held = bytearray()
+
+    async def drain(least: int = PIECE) -> None:
+        if len(held) >= least:
+            piece = bytes(held)
+            held.clear()
+            await write(piece)
+            lease.give(len(piece))
+
+    if not request.content.is_eof():
+        await _let_it_come(request)
+    try:
+        await _receive(request.content, held.extend, lease, sys.maxsize, min_rate, drain)
+    except TimeoutError as error:
+        lease.check()
+        raise _slow("") from error
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise BadPayload("The body ended early.") from error
+    lease.check()
+    await drain(1)
 
 
 class _Blocks:
@@ -235,7 +281,12 @@ class _Pace:
 
 
 async def _receive(
-    content: StreamReader, keep: Callable[[bytes], object], lease: Lease, max_bytes: int, min_rate: int
+    content: StreamReader,
+    keep: Callable[[bytes], object],
+    lease: Lease,
+    max_bytes: int,
+    min_rate: int,
+    drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     now = asyncio.get_running_loop().time
     pace = _Pace(now(), min_rate)
@@ -245,9 +296,11 @@ async def _receive(
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
-                    raise _too_large(max_bytes)
+                    raise _OverLimit
                 lease.take(len(data))
                 keep(data)
+                if drain is not None:
+                    await drain()
                 limit.reschedule(pace.deadline(now(), len(data), is_large=lease.is_large))
                 turn += len(data)
                 if turn >= TURN:  # what comes faster than it is read never waits
@@ -267,7 +320,7 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, ma
     for block in blocks:
         for piece in inflater.feed(block):
             if whole.tell() + len(piece) > max_bytes:
-                raise _too_large(max_bytes)
+                raise _OverLimit
             lease.take(len(piece))
             whole.write(piece)
             turn += len(piece)
@@ -296,7 +349,10 @@ async def inflate_message(message: bytes, lease: Lease, *, max_bytes: int) -> by
         return message
     view = memoryview(message)
     blocks = (bytes(view[start : start + BLOCK]) for start in range(0, len(message), BLOCK))
-    return await _inflate(blocks, inflater, lease, max_bytes)
+    try:
+        return await _inflate(blocks, inflater, lease, max_bytes)
+    except _OverLimit:
+        raise _too_large(max_bytes, MAX_BODY) from None
 
 
 async def _let_it_come(request: web.Request) -> None:
@@ -316,6 +372,11 @@ async def later(request: web.Request) -> None:
         raise web.HTTPExpectationFailed
 
 
-def _too_large(max_bytes: int) -> Refusal:
-    limit = f"{max_bytes} bytes after decompression (server.max_body_bytes)"
+def _slow(why: str) -> Refusal:
+    message = f"The body did not arrive in time{why}; repeat later."
+    return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
+
+
+def _too_large(max_bytes: int, setting: str) -> Refusal:
+    limit = f"{max_bytes} bytes after decompression" + (f" ({setting})" if setting else "")
     return Refusal(413, "body_too_large", f"The body is over {limit}; send smaller batches.")

@@ -16,12 +16,13 @@ from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
-from gateway.http.address import Address
+from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit
 from gateway.http.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
 from gateway.monitoring.logs import where
+from gateway.monitoring.traces import SERVER
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -31,16 +32,20 @@ _log = logging.getLogger(__name__)
 
 def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     """The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged."""
-    name, error_form = rows[0].endpoint, rows[0].error_form
+    name, error_form, guard = rows[0].endpoint, rows[0].error_form, rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
+    passed = {coding for row in rows for coding in row.passes}
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the rows' order, HEAD last
     receivers = services.receivers
     count = receivers.metrics.requests
+    receivers.metrics.expect(name, 200)
 
-    async def enter(request: web.Request) -> web.Response:
+    async def enter(request: web.Request) -> web.StreamResponse:
         try:
             with receivers.in_hand:
-                bodies.check_encoding(request)
+                if guard is not None:
+                    guard(request, services)
+                bodies.check_encoding(request, passed)
                 row = row_of.get(request.method)
                 if row is None:
                     return other_method(request)
@@ -50,6 +55,15 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         except Exception as error:  # noqa: BLE001 - the request boundary
             response = refuse(request, refusal_of(error, endpoint=name))
         count(name, response.status)
+        if receivers.in_hand.leaving:
+            response.force_close()
+        return response
+
+    async def traced(request: web.Request) -> web.StreamResponse:
+        with receivers.traces.trace(name, SERVER) as step:
+            response = await enter(request)
+            if step is not None:
+                step.attributes["http.response.status_code"] = response.status
         return response
 
     def other_method(request: web.Request) -> web.Response:
@@ -77,13 +91,13 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         )
         return error_form(request, error, receivers.clock.now())
 
-    return enter
+    return traced
 
 
 def unguarded(row: Address, services: Services) -> Handler:
     """The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above all."""
 
-    async def enter(request: web.Request) -> web.Response:
+    async def enter(request: web.Request) -> web.StreamResponse:
         lease = services.receivers.budget.lease()
         asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, lease=lease)
         try:
@@ -105,14 +119,16 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
     bearer = admit(row, request, receivers)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
         receivers.connections.give(request.protocol, bearer.name)
-    if row.checks_query:
-        check_parameters(request, (*row.required, *row.optional))
+    if row.checks_query and row.lists is None:
+        check_parameters(request, (*row.required, *row.optional), row.repeated)
     with receivers.budget.lease(bearer.name) as lease:
         admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
         if row.body is not None:
-            max_bytes = row.max_bytes or receivers.max_body_bytes
+            max_bytes, setting = _limit(row, services)
             try:
-                body = await bodies.read(request, lease, max_bytes=max_bytes, min_rate=receivers.min_upload_rate)
+                body = await bodies.read(
+                    request, lease, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
+                )
             except (Refusal, BadPayload):
                 receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
                 raise
@@ -120,6 +136,17 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
         return await row.handler(admitted)
+
+
+def _limit(row: Address, services: Services) -> tuple[int, str]:
+    """How large a body may be, and the setting that says so; empty if it is fixed."""
+    if row.limit is not None:
+        return row.limit.bytes(services), row.limit.setting
+    if row.max_bytes is not None:
+        return row.max_bytes, ""
+    if row.body is not bytes:
+        return WHOLE_BYTES, ""
+    return services.receivers.max_body_bytes, bodies.MAX_BODY
 
 
 def _decode(row: Address, body: bytes) -> object:
@@ -134,8 +161,8 @@ def _decode(row: Address, body: bytes) -> object:
         raise BadPayload(f"The body is not what this address takes: {error}.") from None
 
 
-def _answer(row: Address, result: Result) -> web.Response:
-    return result if isinstance(result, web.Response) else answers.json_response(result, status=row.status)
+def _answer(row: Address, result: Result) -> web.StreamResponse:
+    return result if isinstance(result, web.StreamResponse) else answers.json_response(result, status=row.status)
 
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:

@@ -13,6 +13,7 @@ class RequestsInHand:
     def __init__(self) -> None:
         self.count = 0
         self.closed = False
+        self.leaving = False  # answers say that their connection ends: a successor takes the next one
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -26,6 +27,9 @@ class RequestsInHand:
         self.count -= 1
         if not self.count:
             self._empty.set()
+
+    def leave(self) -> None:
+        self.leaving = True
 
     async def close(self, timeout_s: float) -> bool:
         """Refuse new requests and wait for those in hand; False when some were still there at the end."""

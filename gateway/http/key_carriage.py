@@ -11,9 +11,10 @@ from aiohttp import web
 from gateway.errors import Refusal
 
 # Security schemes of the OpenAPI document.
-KEY, BASIC, BEARER = "key", "basic", "bearer"
+KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
 SESSION, CSRF = "session", "csrf"  # of operators
 
+API_KEY_HEADER = "X-Api-Key"
 CSRF_HEADER = "X-CSRF-Token"
 
 
@@ -50,7 +51,13 @@ def bearer_token(request: web.Request) -> str | None:
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 
+def api_key(request: web.Request) -> str | None:
+    """The value of X-Api-Key, which counts before that of Authorization."""
+    return request.headers.get(API_KEY_HEADER) or authorization(request)
+
+
 IN_HEADER = KeyCarriage(authorization, (KEY,))
 AS_BASIC = KeyCarriage(basic_password, (BASIC, KEY))
+AS_API_KEY = KeyCarriage(api_key, (API_KEY, KEY))
 AS_BEARER = KeyCarriage(bearer_token, (BEARER, KEY))
 IN_PATH = KeyCarriage(lambda request: request.match_info["hook"], ())

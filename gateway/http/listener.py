@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from typing import Any
 
 from aiohttp import web, web_response
@@ -157,8 +158,8 @@ class Listener:
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
-    async def start(self, address: str) -> None:
-        """Listen. OSError if the address is in use or not of this machine."""
+    async def start(self, address: str, listening: socket.socket | None = None) -> None:
+        """Listen, on a socket that does so already if there is one. OSError if the address is in use or not ours."""
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -169,10 +170,10 @@ class Listener:
             return Connection(web_server, self._connections, loop=loop, **self._settings)
 
         try:
+            where: dict[str, Any] = {"host": host, "port": port} if listening is None else {"sock": listening}
             self._server = await loop.create_server(
                 connection,
-                host,
-                port,
+                **where,
                 ssl=self._tls,
                 ssl_handshake_timeout=HANDSHAKE_S if self._tls else None,
                 backlog=BACKLOG,
@@ -182,6 +183,12 @@ class Listener:
             raise OSError(f"cannot listen on {address}: {reason}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.address = f"{address.rpartition(':')[0]}:{self.port}"
+
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket that listens."""
+        assert self._server is not None
+        return self._server.sockets[0].fileno()
 
     def close_socket(self) -> None:
         """Take no new connection; those that are there go on."""

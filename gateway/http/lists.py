@@ -39,9 +39,14 @@ class Sort(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
-    """A filterable field: a row passes when one of its values was asked for. No `valid_values`: an open set."""
+    """
+    A filterable field: a row passes when one of its values was asked for. No `valid_values`: an open set.
+
+    `holds` is in place of `values` where a row does not know what it passes for: whether it does for a value.
+    """
 
     values: Callable[[Row], Sequence[str]] | None = None
+    holds: Callable[[Row, str], bool] | None = None
     field: str = ""  # of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
@@ -69,7 +74,7 @@ class List(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PageQuery:
     """The page that was asked for."""
 
     sort_key: str
@@ -82,33 +87,33 @@ class View:
 class Rows(Protocol[Row]):
     """The source of a list's rows. A page is a consistent snapshot."""
 
-    async def page(self, listed: List[Row], view: View) -> ListPage[Row]: ...
+    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 
 
 async def envelope(
     listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes
 ) -> dict[str, Any]:
     """The whole answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
-    view = _view(listed, query, secret)
-    page = await rows.page(listed, view)
+    wanted = _wanted(listed, query, secret)
+    page = await rows.page(listed, wanted)
     return {
         listed.root: [listed.show(row) for row in page.rows],
         "pagination": {
-            "page_count": math.ceil(page.total / view.limit),
+            "page_count": math.ceil(page.total / wanted.limit),
             "item_count": len(page.rows),
             "total_count": page.total,
-            "cursor": _cursors(listed, view, page, secret),
+            "cursor": _cursors(listed, wanted, page, secret),
         },
         "filtering": {
             "available": [
                 {"field": name, "valid_values": list(each.valid_values), "valid_types": [each.type]}
                 for name, each in listed.filters.items()
             ],
-            "current": {name: list(values) for name, values in view.filters.items()},
+            "current": {name: list(values) for name, values in wanted.filters.items()},
         },
         "sorting": {
             "available": list(listed.sorts),
-            "current": [{"sort_key": view.sort_key, "sort_order": view.sort_order}],
+            "current": [{"sort_key": wanted.sort_key, "sort_order": wanted.sort_order}],
             "ordering": list(ORDERS),
         },
     }
@@ -120,17 +125,17 @@ class MemoryRows(Generic[Row]):
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
-    async def page(self, listed: List[Row], view: View) -> ListPage[Row]:
-        value, identity = listed.sorts[view.sort_key].value, listed.identity.value
+    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+        value, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} has no values for rows in memory")
         return cut_page(
-            [row for row in self._rows if _passes(listed, view, row)],
+            [row for row in self._rows if _passes(listed, wanted.filters, row)],
             value_of=value,
             identity_of=identity,
-            order=view.sort_order,
-            limit=view.limit,
-            position=view.position,
+            order=wanted.sort_order,
+            limit=wanted.limit,
+            position=wanted.position,
         )
 
 
@@ -140,22 +145,33 @@ class StoredRows(Generic[Row]):
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
 
-    async def page(self, listed: List[Row], view: View) -> ListPage[Row]:
-        sort, identity = listed.sorts[view.sort_key].field, listed.identity.field
+    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+        sort, identity = listed.sorts[wanted.sort_key].field, listed.identity.field
         if sort is None or identity is None:
             raise TypeError(f"the list {listed.root} names no fields of stored rows")
         query = ListQuery(
             sort=sort,
-            order=view.sort_order,
+            order=wanted.sort_order,
             identity=identity.name,
-            limit=view.limit,
-            filters={listed.filters[name].field: values for name, values in view.filters.items()},
-            position=view.position,
+            limit=wanted.limit,
+            filters={listed.filters[name].field: values for name, values in wanted.filters.items()},
+            position=wanted.position,
         )
         return await self._answer(query)
 
 
-def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> View:
+def chosen(listed: List[Row], query: Sequence[tuple[str, str]]) -> Callable[[Row], bool]:
+    """Whether a row in memory passes the filters of a query. Refusal 400 for any other parameter."""
+    asked: dict[str, list[str]] = {}
+    for name, text in query:
+        if name not in listed.filters:
+            raise _wrong(f"unknown parameter; this takes {', '.join(listed.filters)}")
+        asked.setdefault(name, []).append(text)
+    filters = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
+    return lambda row: _passes(listed, filters, row)
+
+
+def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
     """The page that a query asks for. Refusal 400 if it contradicts the sort or the filters of its cursor."""
     asked: dict[str, list[str]] = {}
     for name, text in query:
@@ -173,13 +189,13 @@ def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) ->
         default_key, default_order = listed.default_sort
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
         limit = limit or listed.default_limit
-        return View(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
-    view = _opened(listed, asked["cursor"][0], secret)
-    if (sort_key or view.sort_key, sort_order or view.sort_order) != (view.sort_key, view.sort_order):
+        return PageQuery(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
+    wanted = _opened(listed, asked["cursor"][0], secret)
+    if (sort_key or wanted.sort_key, sort_order or wanted.sort_order) != (wanted.sort_key, wanted.sort_order):
         raise _stale("it was made under another sort")
-    if filters and _as_sets(filters) != _as_sets(view.filters):
+    if filters and _as_sets(filters) != _as_sets(wanted.filters):
         raise _stale("it was made under other filters")
-    return replace(view, limit=limit or view.limit)
+    return replace(wanted, limit=limit or wanted.limit)
 
 
 def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
@@ -212,7 +228,7 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
 
 
-def _cursors(listed: List[Row], view: View, page: ListPage[Row], secret: bytes) -> dict[str, object]:
+def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: bytes) -> dict[str, object]:
     following = previous = None
     if page.keys:
         [first_value, first_identity], [last_value, last_identity] = page.keys[0], page.keys[-1]
@@ -220,30 +236,30 @@ def _cursors(listed: List[Row], view: View, page: ListPage[Row], secret: bytes) 
             following = Position(value=last_value, identity=last_identity)
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
-    elif view.position is not None:
+    elif wanted.position is not None:
         # Everything on this side was deleted meanwhile: the way back includes the row at the border.
-        was = view.position
+        was = wanted.position
         turned = replace(was, backward=not was.backward, inclusive=not was.inclusive)
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
-        "next_cursor": following and _sealed(listed, view, following, secret),
-        "previous_cursor": previous and _sealed(listed, view, previous, secret),
+        "next_cursor": following and _sealed(listed, wanted, following, secret),
+        "previous_cursor": previous and _sealed(listed, wanted, previous, secret),
         "has_next": following is not None,
         "has_previous": previous is not None,
     }
 
 
-def _sealed(listed: List[Any], view: View, position: Position, secret: bytes) -> str:
+def _sealed(listed: List[Any], wanted: PageQuery, position: Position, secret: bytes) -> str:
     state = [
-        listed.root, view.sort_key, view.sort_order, view.filters, view.limit,
+        listed.root, wanted.sort_key, wanted.sort_order, wanted.filters, wanted.limit,
         position.value, position.identity, position.backward, position.inclusive,
     ]  # fmt: skip
     text = orjson.dumps(state)
     return urlsafe_b64encode(_signature(text, secret) + text).decode().rstrip("=")
 
 
-def _opened(listed: List[Any], cursor: str, secret: bytes) -> View:
+def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     try:
         sealed = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except ValueError:
@@ -256,19 +272,23 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> View:
         raise _stale("it belongs to another list")
     asked = {name: _filter(name, listed.filters[name], values) for name, values in filters.items()}
     position = Position(value=value, identity=identity, backward=backward, inclusive=inclusive)
-    return View(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, position=position)
+    return PageQuery(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, position=position)
 
 
 def _signature(text: bytes, secret: bytes) -> bytes:
     return blake2b(text, key=secret, digest_size=_SIGNATURE, person=b"list cursor").digest()
 
 
-def _passes(listed: List[Row], view: View, row: Row) -> bool:
-    for name, asked in view.filters.items():
-        values = listed.filters[name].values
-        if values is None:
+def _passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
+    for name, asked in filters.items():
+        values, holds = listed.filters[name].values, listed.filters[name].holds
+        if holds is not None:
+            passes = any(holds(row, value) for value in asked)
+        elif values is not None:
+            passes = any(value in asked for value in values(row))
+        else:
             raise TypeError(f"the list {listed.root} has no values of {name} for rows in memory")
-        if not any(value in asked for value in values(row)):
+        if not passes:
             return False
     return True
 

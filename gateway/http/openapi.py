@@ -14,7 +14,7 @@ import orjson
 
 from gateway.http.address import Address, Content
 from gateway.http.answers import JSON
-from gateway.http.key_carriage import BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
+from gateway.http.key_carriage import API_KEY, API_KEY_HEADER, BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
 from gateway.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
@@ -46,6 +46,7 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
                 SESSION: {"type": "apiKey", "in": "cookie", "name": "tollhouse"},
                 CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
                 KEY: {"type": "apiKey", "in": "header", "name": "Authorization"},
+                API_KEY: {"type": "apiKey", "in": "header", "name": API_KEY_HEADER},
                 BASIC: {"type": "http", "scheme": "basic"},
                 BEARER: {"type": "http", "scheme": "bearer"},
             },

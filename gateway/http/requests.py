@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
+from gateway.http.answers import JSON
 from gateway.http.budget import Lease
 from gateway.http.lists import List, Rows, envelope
 from gateway.http.services import ReceiverServices, Services
@@ -18,7 +19,7 @@ from spool.registry.operators import Actor
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
-Result: TypeAlias = "web.Response | Mapping[str, object]"  # a mapping becomes JSON under the row's own status
+Result: TypeAlias = "web.StreamResponse | Mapping[str, object]"  # a mapping becomes JSON under the row's own status
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
 
 
@@ -65,9 +66,17 @@ class KeyRequest(AdmittedRequest[Body]):
         return await self.page(listed, rows, secret=self.services.operators.cursor_secret)
 
 
-def check_parameters(request: web.Request, allowed: tuple[str, ...]) -> None:
-    """Refusal 400 unless the query holds only `allowed` parameters, each at most once."""
+def check_json(request: web.Request) -> None:
+    """Refusal 415 for a body that does not come as JSON."""
+    if request.content_type != JSON:
+        raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
+
+
+def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
+    """Refusal 400 unless the query holds only these parameters, those of `once` at most once."""
     query = request.query
-    if set(query) - set(allowed) or len(query) > len(set(query)):
-        known = "takes " + ", ".join(allowed) + ", each once" if allowed else "takes no parameters"
+    if set(query) - {*once, *repeated} or any(len(query.getall(name)) > 1 for name in once if name in query):
+        kinds = [f"{', '.join(once)}, each once"] if once else []
+        kinds += [f"{', '.join(repeated)}, also repeatedly"] if repeated else []
+        known = "takes " + "; ".join(kinds) if kinds else "takes no parameters"
         raise Refusal(400, "invalid_parameter", f"this address {known}")

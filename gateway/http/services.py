@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.attempts import Buckets
 from gateway.authentication.access import Access
+from gateway.authentication.tool_calls import ToolCalls
+from gateway.budgets.evaluator import BudgetEvaluator
+from gateway.configuration.in_effect import SettingInEffect
 from gateway.configuration.secret_file import SecretFile
+from gateway.configuration.sections import BudgetSettings, Config, McpSettings, ServerSettings, ViewSettings
+from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
 from gateway.http.budget import Budget
 from gateway.http.connections import Connections
 from gateway.http.cors import Cors
+from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import RequestsInHand
 from gateway.http.receiving import ReceivingSlots
+from gateway.http.tls import Certificate
+from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.deposits import Deposits
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.monitoring.traces import Traces
 from gateway.normalise.options import Options
-from spool.billing_hours import BillingPlan
+from gateway.recommendations.adviser import Adviser
+from spool.billing.hours import BillingPlan
 from spool.clock import Clock
+from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.installation import derived
 from spool.ledger.ledger import Ledger
+from spool.log.event_types import AmountOf
+from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
+from spool.registry.notices import ChannelState
+from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
 from spool.streams import StreamReader
@@ -45,14 +62,19 @@ ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
 Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ReceiverServices:
-    """What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake."""
+    """
+    What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake.
+
+    A reload exchanges `min_upload_rate`, `options` and `signing_secret`.
+    """
 
     access: Access
     intake: MergeWindow
     metrics: Metrics
     clock: Clock
+    traces: Traces
     budget: Budget
     max_body_bytes: int
     connections: Connections  # of the listener for senders
@@ -64,12 +86,36 @@ class ReceiverServices:
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
 
 
-def _default_console() -> str:
-    return "http://127.0.0.1:4318/console/"
+@dataclass(frozen=True, kw_only=True)
+class Urls:
+    """Where the console is, and where telemetry goes; None: to the address at which the console was reached."""
+
+    console: str
+    telemetry: str | None = None
+
+
+def _default_urls() -> Urls:
+    return Urls(console="http://127.0.0.1:4318/console/")
 
 
 def _wake_nothing(route: str) -> None:
     """Do nothing: without a server no route runs, and it finds its work at the next start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reloaded:
+    """What a reload took over, and the settings that were changed and need a restart, by name."""
+
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+async def _reload_nothing(actor: Actor) -> Reloaded:
+    raise Refusal(503, "not_running", "no server runs here: it reads its configuration when it starts")
+
+
+async def _no_channels() -> Sequence[ChannelState]:
+    return ()
 
 
 class Billing(Protocol):
@@ -87,16 +133,22 @@ class OperatorServices:
 
     `secret` is the installation's. `registry` is None when its file is damaged, and `registry_problem` says so: the
     spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
-    loopback and bare addresses. `console_url` is asked when a link is made, because port 0 is known only then.
+    loopback and bare addresses. `urls` is asked when they are shown, because port 0 is known only then.
     `wake` is called with a route's name when its work was changed by hand. `prices` is the book to price sums again.
-    `events_sent_as` says how a type of usage events leaves for the upstream, None if it does not.
+    `events_sent_as` says how a type of usage events leaves for the upstream, None if it does not; `is_unmapped` whether
+    that is for want of a line in [upstream.events], and `event_amount` what an event amounts to by its type's line.
+    `budget` are the bytes in hand, which a large answer counts in, too.
     `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
+    `copy` is the storage's: it fills a directory with copies for a backup.
+    `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
+    in effect. `channels` are those of [[notify]].
     """
 
     log: Log
     deliveries: Deliveries
     streams: StreamReader
     billing: Billing
+    billing_connections: BillingConnections
     registry: Registry | None
     access: Access
     ledger: Ledger
@@ -105,18 +157,36 @@ class OperatorServices:
     version: str
     registry_problem: str = ""
     hosts: frozenset[str] = frozenset()
-    console_url: Callable[[], str] = _default_console
+    urls: Callable[[], Urls] = _default_urls
     wake: Callable[[str], None] = _wake_nothing
     prices: Callable[[], PriceBook] = PriceBook.load
     devices: DeviceLifecycle | None = None
+    clusters: Clusters | None = None
+    container_files: ContainerFiles | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
     events_sent_as: Callable[[str], str | None] = lambda _: None
+    is_unmapped: Callable[[str], bool] = lambda _: False
+    budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
+    event_amount: AmountOf = lambda _: None
+    partial_reports: PartialReports | None = None
+    adviser: Adviser | None = None
+    copy: Callable[[Path], Awaitable[None]] | None = None
+    event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
+    reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
+    settings: Callable[[], Sequence[SettingInEffect]] = tuple
+    max_views: Callable[[], int] = lambda: ViewSettings().max
+    channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
+    budgets: BudgetEvaluator | None = None
+    max_budgets: Callable[[], int] = lambda: BudgetSettings().max
+    mcp: Callable[[], McpSettings] = McpSettings
     sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
+    tool_calls: ToolCalls = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
+        self.tool_calls = ToolCalls(self.clock, self.mcp)
         self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 
@@ -126,12 +196,44 @@ class OperatorServices:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
 
+    def require_adviser(self) -> Adviser:
+        """Who looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.adviser is None:
+            raise Refusal(503, "no_recommendations", "savings are not looked for here")
+        return self.adviser
+
+    def sums_changed(self) -> None:
+        """Let what is read from the ledger be read again: it was counted or priced anew."""
+        if self.budgets is not None:
+            self.budgets.wake()
+
+    def require_budgets(self) -> BudgetEvaluator:
+        """What evaluates the budgets. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.budgets is None:
+            raise Refusal(503, "no_budgets", "budgets are not evaluated here")
+        return self.budgets
+
     def require_devices(self) -> DeviceLifecycle:
         """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
         self.require_registry()
         if self.devices is None:
             raise Refusal(503, "no_devices", "devices are not kept here")
         return self.devices
+
+    def require_container_files(self) -> ContainerFiles:
+        """The files of container metrics. Refusal 503 where there are none."""
+        if self.container_files is None:
+            raise Refusal(503, "no_container_files", "container metrics are not kept here")
+        return self.container_files
+
+    def require_clusters(self) -> Clusters:
+        """The clusters. Refusal 503 where there are none, or where their changes could not be audited."""
+        self.require_registry()
+        if self.clusters is None:
+            raise Refusal(503, "no_clusters", "clusters are not kept here")
+        return self.clusters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +243,13 @@ class Services:
     storage: Storage
     receivers: ReceiverServices
     devices: DeviceLifecycle
+    clusters: Clusters
     deposits: Deposits
     stream_admission: StreamAdmission
+    billing_connections: BillingConnections
     operators: OperatorServices
     health: Health
     exposition: Exposition
-    poke: Callable[[], None]  # lets every route try again at once
     background: Background
+    # Of the running configuration: see gateway.assembly.reload.
+    reload: Callable[[Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
+# The two times of an X.509 certificate in DER, each as UTCTime (two digits of the year) or GeneralizedTime.
+_VALIDITY = re.compile(rb"\x30[\x1e-\x22](?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z")
 LOOK_S = 10.0  # how often the files are looked at; SIGHUP looks at once
 
 
@@ -37,12 +41,33 @@ class Certificate:
         self.context = self._read()  # of every HTTP listener; connections that are open keep what they began with
         self.text = self._read_text()
 
+    @property
+    def ends_at(self) -> float:
+        """When the certificate in use ends, in seconds since 1970; 0 if that cannot be read of it."""
+        begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+        first = (begin + self.text.cert.partition(begin)[2].partition(end)[0] + end).decode("ascii", "replace")
+        found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(first))
+        if found is None:
+            return 0.0
+        form, text = ("%y%m%d%H%M%S", found[1]) if found[1] else ("%Y%m%d%H%M%S", found[2])
+        return datetime.strptime(text.decode(), form).replace(tzinfo=UTC).timestamp()
+
     @classmethod
     def of(cls, server: ServerSettings) -> Certificate | None:
         """That of the settings; None without TLS."""
         if server.tls_cert_file is None or server.tls_key_file is None:
             return None
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
+
+    def configure(self, server: ServerSettings) -> bool:
+        """Use the files of these settings, for new connections; whether they are others, or hold something else."""
+        if server.tls_cert_file and server.tls_key_file:
+            self._cert, self._key, self._client_ca = (
+                server.tls_cert_file,
+                server.tls_key_file,
+                server.tls_client_ca_file,
+            )
+        return self.renew()
 
     def renew(self) -> bool:
         """Take over changed files for new connections. When they cannot be used, the old ones stay in use."""

@@ -6,16 +6,19 @@ What detectors read: the ledger's sums, the newest records, routes, keys and dev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
+from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
 from spool.devices import Device
+from spool.log.event_types import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
+from spool.registry.views import View
 
 DAY_S = 86400.0
 
@@ -45,6 +48,14 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpend:
+    """What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension."""
+
+    view: View
+    days: Mapping[float, Mapping[str | None, Decimal]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedShape:
     """Attribute names of items that look like AI and that no dialect took."""
 
@@ -71,6 +82,7 @@ class Facts:
 
     now: float
     days: Sequence[Spend] = ()  # six weeks by day, team and model
+    views: Sequence[ViewSpend] = ()  # six weeks of each view whose anomalies are looked for
     week: Sequence[Spend] = ()  # seven days and today by day and everything but status
     unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
     hours: Sequence[Spend] = ()  # three days by hour, source, model and team
@@ -79,10 +91,12 @@ class Facts:
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
+    unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
+    silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
 
 

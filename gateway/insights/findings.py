@@ -25,6 +25,7 @@ def finding(
     effort: str,
     impact: Decimal = Decimal(0),
     newest: float | None = None,
+    channels: tuple[str, ...] = (),
 ) -> Finding:
     """Builds a finding. `subject` identifies it among those of its detector, also when found again."""
     digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
@@ -35,20 +36,20 @@ def finding(
         effort=effort,
         cost_impact=dollars(impact),
     )
-    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest)
+    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels)
 
 
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the most costly findings first, MAX_FINDINGS at most."""
-    return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:MAX_FINDINGS]
+def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
+    """Returns the most costly findings first."""
+    return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:most]
 
 
-def named(value: str | None, unknown: str = "unknown") -> str:
-    """Returns a name that a sender chose, shortened and printable."""
+def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:
+    """Returns a name that a sender chose, or a text with one, shortened and printable."""
     if not value:
         return unknown
     text = "".join(mark if mark.isprintable() else " " for mark in value)
-    return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def money(amount: Decimal) -> str:

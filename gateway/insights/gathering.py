@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape
+from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
+from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import CostQuery, CostRow, end_of_hour, within
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
+from spool.registry.views import View
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096
@@ -39,6 +41,9 @@ class FactSources:
     keys: Callable[[], Sequence[Key]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
+    views: Callable[[], Sequence[View]] = tuple
+    silent_clusters: Callable[[], Sequence[Cluster]] = tuple
+    is_unmapped: Callable[[str], bool] = lambda _: False
 
 
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
@@ -51,20 +56,25 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     return Facts(
         now=now,
         days=await ledger.rows(midnight - 42 * DAY_S, "daily", ("team", "model")),
+        views=[
+            await ledger.of_view(view, midnight - 42 * DAY_S) for view in sources.views() if ledger.looks_into(view)
+        ],
         week=await ledger.rows(midnight - 7 * DAY_S, "daily", (*_WHO, _SERVICE)),
         unpriced=await ledger.rows(
             midnight - 7 * DAY_S, "daily", ("source", "provider", "model"), cost_source="none", status="ok"
         ),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
         failed=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), status="error"),
-        recent=await _recent(sources.log, now - 7 * DAY_S),
+        recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await sources.deliveries.routes(),
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
+        unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=sources.log.repeated_ids,
         clock_step_s=clock_step_s,
         keys=sources.keys(),
         devices=sources.devices(),
+        silent_clusters=sources.silent_clusters(),
         estimate=book.estimate,
     )
 
@@ -96,6 +106,21 @@ class _Ledger:
         )
         return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
 
+    def looks_into(self, view: View) -> bool:
+        return view.anomalies.enabled and view.broken(self._known) is None
+
+    async def of_view(self, view: View, since: float) -> ViewSpend:
+        query = CostQuery(
+            since=datetime.fromtimestamp(since, UTC),
+            until=self._until,
+            group_by=[view.principal_dimension],
+            measures=("cost",),
+        )
+        days: dict[float, dict[str | None, Decimal]] = {}
+        for row in await self._ledger.costs(within(query, include=view.include, exclude=view.exclude)):
+            days.setdefault(row.start.timestamp(), {})[row.group[0]] = Decimal(row.cost)
+        return ViewSpend(view=view, days=days)
+
 
 def _spend(by: Sequence[str], row: CostRow) -> Spend:
     who: Mapping[str, str | None] = {
@@ -113,7 +138,8 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
     )
 
 
-async def _recent(log: Log, since: float) -> list[Inference]:
+async def recent_calls(log: Log, since: float) -> list[Inference]:
+    """The newest calls, RECENT records at most, none that began before `since`; no shadows."""
     below = log.closed_below(AI_TELEMETRY)
     found: list[Inference] = []
     for first in range(max(1, below - RECENT), below, STEP):

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.insights.detectors.list import DETECTORS
+from gateway.insights.detectors.list import DETECTORS, RETIRED
 from gateway.insights.facts import Detector, Facts
 from gateway.insights.gathering import FactSources, gather
 from spool.clock import Clock
@@ -70,7 +70,7 @@ class Inspector:
             step_s, _ = doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
-            merged = await self._table.merge(run.findings, looked_for=run.looked_for)
+            merged = await self._table.merge(run.findings, looked_for=[*run.looked_for, *RETIRED])
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def run(self) -> None:

@@ -26,9 +26,14 @@ class Attribution:
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:
+        self._secret = secret
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Attribute by these settings from the next record on."""
         self._rules = [_Rule(rule) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
-        self._emails = Emails(config.privacy.emails, secret=secret)
+        self._emails = Emails(config.privacy.emails, secret=self._secret)
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Its tags may be shared with others of its payload: a change copies them."""
@@ -71,6 +76,9 @@ class Attribution:
         event.data.update(protected)
 
     def _protect_emails(self, record: AiRecord) -> None:
+        texts = [record.user or "", record.api_key or "", record.session or "", record.team or ""]
+        if "@" not in "".join([*texts, *record.tags.values()]):
+            return
         for name in _IDS:
             value = getattr(record, name)
             if value is not None and "@" in value:

@@ -14,6 +14,7 @@ from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.normalise.events import Events
 from spool.identity import Identity
+from spool.log.event_types import AmountOf
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
@@ -22,9 +23,10 @@ from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Uni
 class Deposits:
     """Each method returns when its records are on disk; SpoolFull and SpoolUnavailable: nothing was kept."""
 
-    def __init__(self, log: Log, attribution: Attribution) -> None:
+    def __init__(self, log: Log, attribution: Attribution, *, amount_of: AmountOf | None = None) -> None:
         self._log = log
         self._attribution = attribution
+        self._amount_of = amount_of
 
     async def events(self, events: Events, bearer: Bearer) -> Receipt:
         """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
@@ -38,6 +40,7 @@ class Deposits:
                 identities=events.identities,
                 rejected=Counter(reject.reason for reject in events.rejects),
                 left_out=events.left_out,
+                amount_of=self._amount_of,
             )
         )
 

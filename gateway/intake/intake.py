@@ -17,6 +17,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
+from gateway.monitoring.traces import step
 from gateway.normalise.outcome import Outcome, Reject
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
@@ -50,7 +51,7 @@ class Intake:
     ) -> None:
         self._log = log
         self._attribution = attribution
-        self._prices = prices
+        self.prices = prices  # a reload exchanges it
         self._shadows = shadows
         self._device_assignment = device_assignment  # None where there are no devices: explaining files
         self._counters = counters
@@ -93,6 +94,7 @@ class Intake:
             self._clock.witness(began)
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
+        arrived_at = self._shadows.now()
         undecided: dict[int, AiRecord] = {}  # by place: may repeat calls, and nobody has said whether they do
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
@@ -101,11 +103,11 @@ class Intake:
             self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
                 if place not in outcome.forwarded:
-                    self._prices.price(record)
+                    self.prices.price(record)
                 if record.shadow:
                     _give_own_identity(outcome, place)
                 default_user = self._attribution.default_user(record, bearer.labels, device_labels)
-                self._shadows.note(record, default_user=default_user)
+                self._shadows.note(record, arrived_at, default_user=default_user)
                 may_repeat = sums_up(record) and not record.shadow
             else:
                 self._shadows.note_counter(record)
@@ -133,15 +135,17 @@ class Intake:
             left_out=outcome.left_out,
             unrecognised=outcome.unrecognised,
             before=before,
-            price=self._prices.price,
+            price=self.prices.price,
         )
         if self._counters is not None and (undecided or outcome.points):
-            return await self._counters.append(submission, undecided)
+            with step("commit"):
+                return await self._counters.append(submission, undecided)
         for record in undecided.values():
             self._shadows.shade(record)
         for point in outcome.points:
             self._shadows.shade(point.template)
-        return await self._log.append(submission)
+        with step("commit"):
+            return await self._log.append(submission)
 
     def _note_sessions(self, outcome: Outcome) -> PendingChange:
         if self._sessions is not None:

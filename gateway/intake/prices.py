@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.rate_cards import card as cards
-from gateway.rate_cards import names
+from gateway.rate_cards import lines, names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
 from spool import providers
 from spool.ledger.repricing import TokenSum
@@ -163,6 +163,17 @@ class PriceBook:
             total.calls,
         )
 
+    def followers(self, model: str) -> list[str]:
+        """The models of the same maker, family and rank that came out after one, the newest first."""
+        for spelling in names.spellings(model):
+            place = lines.place_of(spelling)
+            maker = self._providers.get(names.maker(spelling) or "")
+            if place is not None and maker is not None:
+                others = [(other, each.id) for each in maker.models if (other := lines.place_of(each.id)) is not None]
+                later = [(other, id) for other, id in others if other.line == place.line and other > place]
+                return [id for _, id in sorted(later, reverse=True)]
+        return []
+
     def _remember(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
             self._memo.clear()
@@ -263,7 +274,7 @@ def _cost(
         return "0"
     text = str(total)
     if len(text) <= digits:
-        text = text.zfill(digits + 1)
+        return "0." + text.zfill(digits).rstrip("0")
     return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
 
 

@@ -66,6 +66,10 @@ class Publisher:
         self._book = book
         self._clock = clock
 
+    def configure(self, rules: Sequence[Publication]) -> None:
+        """Publish by these from the next time on."""
+        self._rules = rules
+
     async def run(self) -> None:
         while True:
             for rule in self._rules:

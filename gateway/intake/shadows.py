@@ -16,6 +16,7 @@ forgets by age and, far beyond any real fleet, by number.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from spool.clock import Clock
@@ -84,6 +85,8 @@ class Shadows:
         self._clock = clock
         self._default_user = default_user
         self._last_reports: dict[Reporter, float] = {}
+        self._noted: set[tuple[str | None, ...]] = set()  # who told calls at `_noted_at`: a payload repeats itself
+        self._noted_at = 0.0
         self._known = 0  # the highest number that was looked at after the start
 
     def note(self, record: Inference, at: float | None = None, *, default_user: str | None = None) -> None:
@@ -92,21 +95,30 @@ class Shadows:
 
         `default_user` is the user whom a report of the same sender is put down to when it names none itself.
         """
-        service = record.tags.get("service")
         when = self._clock.now() if at is None else at
+        if when != self._noted_at:
+            self._noted.clear()
+            self._noted_at = when
+        source, session, tags = record.source, record.session, record.tags
+        service, device = tags.get("service"), tags.get("device")
+        trace_id = record.trace_id if source in _TELL_RUNS else None
+        sender = (source, service, session, record.user, default_user, device, trace_id)
+        if sender in self._noted:
+            return
+        self._noted.add(sender)
         # Claude Code's counters may name the installation alone, where its events name the account.
-        users = {record.user, default_user, record.tags.get("device")}
-        for source in (record.source, _COUNTERS.get(record.source)):
-            if source is None:
+        users = {record.user, default_user, device}
+        for name in (source, _COUNTERS.get(source)):
+            if name is None:
                 continue
-            self._note((source, service, "", ""), when)
-            if record.session:
-                self._note((source, service, "session", record.session), when)
+            self._note((name, service, "", ""), when)
+            if session:
+                self._note((name, service, "session", session), when)
             for user in users:
                 if user:
-                    self._note((source, service, "user", user), when)
-        if record.source in _TELL_RUNS:
-            for run in _runs(record.source, record.session, record.trace_id):
+                    self._note((name, service, "user", user), when)
+        if source in _TELL_RUNS:
+            for run in _runs(source, session, trace_id):
                 self._note(run, when)
 
     def note_counter(self, metric: UsageMetric, at: float | None = None) -> None:
@@ -132,6 +144,10 @@ class Shadows:
                 return True
         return False
 
+    def now(self) -> float:
+        """The moment to note the calls of one payload at."""
+        return self._clock.now()
+
     async def remember(self, log: Log) -> None:
         """Note the calls of the newest closed entries after a restart; `follow` notes the open ones."""
         since = self._clock.now() - WINDOW_S
@@ -149,15 +165,17 @@ class Shadows:
     async def follow(self, log: Log, *, hold_s: float) -> None:
         """Run in the background: note what was open at the start, which is closed `hold_s` later."""
         until = self._clock.now() + hold_s
-        knows_all = False
         async for _ in log.changes(AI_TELEMETRY):
-            if not knows_all:
-                knows_all = self._clock.now() > until
-                await self.remember(log)
+            knows_all = self._clock.now() > until
+            await self.remember(log)
+            if knows_all:
+                break
+        await asyncio.Event().wait()  # what comes later is noted as it comes
 
     def _note(self, reporter: Reporter, when: float) -> None:
         # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
         before = self._last_reports.pop(reporter, when)
-        self._last_reports[reporter] = max(when, before)
+        self._last_reports[reporter] = before if before > when else when
         if len(self._last_reports) > MAX_REPORTERS:
             del self._last_reports[next(iter(self._last_reports))]
+            self._noted.clear()

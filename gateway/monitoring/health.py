@@ -14,10 +14,10 @@ from typing import Any
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
+from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import LogStats
-from spool.mounts import FSYNC
 from spool.steady_clock import doubts
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead

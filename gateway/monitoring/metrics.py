@@ -16,10 +16,14 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from gateway.monitoring.budgets import BudgetGauge
 from gateway.monitoring.limits import Limit
+from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit, LogStats
+from spool.record import TOPICS
+from spool.registry.notices import CHANNEL_STATES, FAILED, SENT, ChannelState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
@@ -56,10 +60,15 @@ class Snapshot:
     stats: LogStats
     routes: Sequence[RouteState] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
+    clusters: Mapping[str, int] = field(default_factory=dict)
+    waiting_files: WaitingFiles | None = None
     failed_attempts: int = 0
     clock_step_s: float = 0.0
     clock_held_s: float = 0.0
     limits: Sequence[Limit] = ()
+    channels: Sequence[ChannelState] = ()
+    now: float = 0.0
+    budgets: Sequence[BudgetGauge] = ()
 
 
 class _Registry(CollectorRegistry):
@@ -90,6 +99,10 @@ class Metrics:
         self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
         self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
+        self._telemetry_failures = counter(
+            "tollhouse_telemetry_failures", "Exports of Tollhouse's own metrics or traces that did not arrive"
+        )
+        self._tool_calls = counter("tollhouse_mcp_calls", "Calls of assistants' tools by keys", ["tool", "outcome"])
         self._refused = counter(
             "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
         )
@@ -100,6 +113,24 @@ class Metrics:
         self.lag = LoopLag(lag)
         self._snapshot = _SnapshotCollector()
         registry.register(self._snapshot)
+        self._refused.labels("internal")
+        for topic in TOPICS:  # a series that is there from the start has a rate when its first record comes
+            self._left_out.labels(topic)
+            for term, (_, label, _) in _TERMS.items():
+                self._records[term].labels(*((topic, OTHER) if label else (topic,)))
+
+    def expect(self, endpoint: str, status: int | str) -> None:
+        """An endpoint is there, and answers with this status when all is well: its series begins with 0."""
+        self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
+
+    def tool_called(self, tool: str, outcome: str) -> None:
+        """A tool of assistants was called; both are words of this program."""
+        self._tool_calls.labels(tool, outcome).inc()
+
+    def watch_certificate(self, ends_at: Callable[[], float]) -> None:
+        """Show when the certificate in use ends."""
+        gauge = Gauge("tollhouse_certificate_end_timestamp_seconds", "When TLS stops to work", registry=self.registry)
+        gauge.set_function(ends_at)
 
     def committed(self, commit: Commit) -> None:
         self._commit.observe(commit.seconds)
@@ -135,9 +166,18 @@ class Metrics:
         """Records named a device whose key they did not come under."""
         self._claimed.inc(records)
 
+    def telemetry_failed(self) -> None:
+        """Own telemetry did not arrive (exporters.own_telemetry)."""
+        self._telemetry_failures.inc()
+
     def render(self, snapshot: Snapshot) -> bytes:
         self._snapshot.snapshot = snapshot
         return generate_latest(self.registry)
+
+    def families(self, snapshot: Snapshot) -> Sequence[Metric]:
+        """What `render` writes, as values."""
+        self._snapshot.snapshot = snapshot
+        return tuple(self.registry.collect())
 
 
 class Exposition:
@@ -155,6 +195,10 @@ class Exposition:
         self._text = b""
         self._good_until = float("-inf")
         self._lock = asyncio.Lock()
+
+    async def families(self) -> Sequence[Metric]:
+        """The same as values, of now."""
+        return self._metrics.families(await self._read())
 
     async def text(self) -> bytes:
         async with self._lock:
@@ -196,6 +240,7 @@ class _SnapshotCollector:
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
         yield _gauge("tollhouse_spool_wal_bytes", "The log beside the spool's file", stats.wal_bytes)
+        yield _gauge("tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes)
         stuck = float(bool(stats.wal_problem))
         yield _gauge("tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck)
         step_s, held_s = self.snapshot.clock_step_s, self.snapshot.clock_held_s
@@ -210,11 +255,13 @@ class _SnapshotCollector:
         failed.add_metric([], self.snapshot.failed_attempts)
         yield failed
         yield from self._routes(self.snapshot.routes)
-        devices = GaugeMetricFamily("tollhouse_devices", "Devices by state", labels=["state"])
-        for state, n in self.snapshot.devices.items():
-            devices.add_metric([state], n)
-        yield devices
+        yield _by_state("devices", "Devices by state", self.snapshot.devices)
+        yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)
+        if self.snapshot.waiting_files is not None:
+            yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)
         yield from self._limits(self.snapshot.limits)
+        yield from _notifications(self.snapshot.channels, self.snapshot.now)
+        yield from _budgets(self.snapshot.budgets)
 
     @staticmethod
     def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
@@ -246,6 +293,52 @@ class _SnapshotCollector:
             for name in ROUTE_STATES:
                 state.add_metric([route.name, name], float(name == route.state))
         yield from (delivered, dead, refused, ambiguous, queued, oldest, unknown, state)
+
+
+def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
+    """Of each channel of [[notify]]."""
+    ended = CounterMetricFamily("tollhouse_notifications", "Notifications that ended", labels=["channel", "state"])
+    waiting = GaugeMetricFamily("tollhouse_notifications_waiting", "Notifications on their way", labels=["channel"])
+    oldest = GaugeMetricFamily("tollhouse_notification_oldest_age_seconds", "Age of the oldest", labels=["channel"])
+    states = ["channel", "state"]
+    state = GaugeMetricFamily("tollhouse_notification_channel_state", "1 for the state it is in", labels=states)
+    for channel in channels:
+        ended.add_metric([channel.name, SENT], channel.counts.sent)
+        ended.add_metric([channel.name, FAILED], channel.counts.failed)
+        waiting.add_metric([channel.name], channel.counts.waiting)
+        oldest.add_metric([channel.name], 0.0 if channel.oldest is None else max(0.0, now - channel.oldest))
+        for name in CHANNEL_STATES:
+            state.add_metric([channel.name, name], float(name == channel.state))
+    yield from (ended, waiting, oldest, state)
+
+
+def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
+    labels = ["budget", "view", "owner"]
+    spent = GaugeMetricFamily("tollhouse_budget_spent_dollars", "Spent in the running period", labels=labels)
+    limit = GaugeMetricFamily("tollhouse_budget_limit_dollars", "Planned for the running period", labels=labels)
+    forecast = GaugeMetricFamily("tollhouse_budget_forecast_dollars", "What the period will come to", labels=labels)
+    ratio = GaugeMetricFamily("tollhouse_budget_ratio", "Spent, of what is planned", labels=labels)
+    for each in gauges:
+        pairs = ((spent, each.spent), (limit, each.limit), (forecast, each.forecast), (ratio, each.ratio))
+        for family, value in pairs:
+            if value is not None:
+                family.add_metric([each.budget, each.view, each.owner], value)
+    yield from (spent, limit, forecast, ratio)
+
+
+def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=["state"])
+    for state, n in counts.items():
+        family.add_metric([state], n)
+    return family
+
+
+def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
+    """What of container metrics waits for the upstream."""
+    age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
+    yield _gauge("tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files)
+    yield _gauge("tollhouse_container_waiting_bytes", "Their bytes", waiting.bytes)
+    yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest of them", age_s)
 
 
 def _storage(stats: LogStats) -> Iterator[Metric]:

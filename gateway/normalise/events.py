@@ -21,6 +21,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
@@ -115,12 +116,12 @@ def read(body: bytes, allowance: Allowance, *, takes_ids: bool) -> Generator[Non
 
 
 def _decoded(item: payload.Raw) -> dict[str, Any]:
-    try:
-        return _object.decode(item)
-    except msgspec.ValidationError:
-        raise
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _object.decode(payload.clean(item))
+    if len(item) < LARGE:
+        return payload.decode(item, _object)
+    attributes = SmallValues().read(item, 2)
+    if not isinstance(attributes, dict):
+        raise msgspec.ValidationError("Expected `object`")
+    return attributes
 
 
 def _event(attributes: Mapping[str, Any], *, takes_id: bool) -> tuple[UsageEvent, Identity, int]:
@@ -193,7 +194,7 @@ def _json_data(body: bytes, content_type: str) -> Any:
     if media and not media.endswith("json"):
         return body
     try:
-        return _anything.decode(body)
+        return _anything.decode(body) if len(body) < LARGE else SmallValues().read(body, 1)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return body
 

@@ -8,12 +8,12 @@ every change carries the session's CSRF token, and a request under a foreign Hos
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.key_carriage import CSRF_HEADER
@@ -41,12 +41,12 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             admitted = await _admit_over_http(request, row, services)
         if row.role is not None and not at_least(admitted.role, row.role):
             raise Refusal(403, "role", f"this needs the role {row.role}; you have {admitted.role}")
-        if row.checks_query:
-            check_parameters(request, (*row.required, *row.optional))
+        if row.checks_query and row.lists is None:
+            check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
             admitted.body = await read_body(request, row.body)
         result = await row.handler(admitted)
-        return result if isinstance(result, web.Response) else uncached_json(result, row.status)
+        return result if isinstance(result, web.StreamResponse) else uncached_json(result, row.status)
 
     return handle
 
@@ -88,37 +88,14 @@ async def _admit_over_http(
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
     """Refusal 403 for a name that was made to point here (DNS rebinding) and for a page of another origin."""
     host = request.headers.get("Host", "")
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        name = ""
-    if not _is_ours(name, hosts):
+    if not is_own_name(host_name(host), hosts):
         raise Refusal(403, "foreign_host", "this host name is not the operator side's own")
     if request.method in SAFE_METHODS:
         return
     origin = request.headers.get("Origin")
-    foreign = origin is not None and _authority(origin) != host.lower()
+    foreign = origin is not None and authority(origin) != host.lower()
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
-
-
-def _authority(origin: str) -> str | None:
-    """The host and port of an origin; None when it is no address at all."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
-def _is_ours(name: str, hosts: frozenset[str]) -> bool:
-    """An address cannot be rebound, only a name can."""
-    if name == "localhost" or name in hosts:
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def cookie_name(request: web.Request) -> str:

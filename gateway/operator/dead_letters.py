@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
+from gateway.operator.record_edit import edited
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotThere
-from spool.record import as_json
+from spool.record import Record, as_json, pack
 
 
 class Letters(RequestBody):
@@ -19,6 +22,12 @@ class Letters(RequestBody):
     ids: list[int] | None = None
     route: str | None = None
     all: bool = False
+
+
+class Edit(RequestBody):
+    """`record` has the fields to change; those that are as they were may stand beside them."""
+
+    record: dict[str, Any]
 
 
 def shown_dead(letter: DeadLetter) -> dict[str, object]:
@@ -82,11 +91,8 @@ async def list_dead(request: OperatorRequest[None]) -> Result:
 
 
 async def show_dead(request: OperatorRequest[None]) -> Result:
-    number = request.number("id")
-    for letter in await request.services.deliveries.dead():
-        if letter.id == number:
-            return {"dead": {**shown_dead(letter), "record": as_json(letter.record)}}
-    raise NotThere("there is no dead letter with this id")
+    letter = await _letter(request, request.number("id"))
+    return {"dead": {**shown_dead(letter), "record": as_json(letter.record)}}
 
 
 async def retry_dead(request: OperatorRequest[Letters]) -> Result:
@@ -98,6 +104,29 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
     for route in {letter.route for letter in letters}:
         services.wake(route)
     return {"retried": retried}
+
+
+async def edit_dead(request: OperatorRequest[Edit]) -> Result:
+    """Send a dead letter again with other values. The audit row has the fields, and a hash of either record."""
+    services, id = request.services, request.number("id")
+    letter = await _letter(request, id)
+    record, names = edited(letter.record, request.body.record)
+    noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
+    async with request.audited("dead.edit", letter.route, noted):
+        await services.deliveries.dead_edit(id, record)
+    services.wake(letter.route)
+    return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
+
+
+async def _letter(request: OperatorRequest[Any], id: int) -> DeadLetter:
+    for letter in await request.services.deliveries.dead():
+        if letter.id == id:
+            return letter
+    raise NotThere("there is no dead letter with this id")
+
+
+def _hash(record: Record) -> str:
+    return sha256(pack([record])).hexdigest()
 
 
 async def discard_dead(request: OperatorRequest[Letters]) -> Result:

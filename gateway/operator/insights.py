@@ -41,6 +41,9 @@ def inspector(services: OperatorServices) -> Inspector:
         keys=services.access.keys,
         devices=devices.table.all if devices else tuple,
         prices=services.prices,
+        views=registry.views.all,
+        silent_clusters=services.clusters.silent if services.clusters else tuple,
+        is_unmapped=services.is_unmapped,
     )
     return Inspector(sources, registry.insights, services.clock)
 
@@ -79,7 +82,8 @@ async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
 async def inspect(request: OperatorRequest[Inspection]) -> Result:
     """Run all detectors before answering, so that they are done when a command without a server ends."""
     try:
-        done = await inspector(request.services).inspect()
+        async with request.audited("insights.run", "insights", {}):
+            done = await inspector(request.services).inspect()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}

@@ -10,6 +10,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
 from spool.registry.scopes import SCOPES, USE_CASES
@@ -106,7 +107,7 @@ async def create_key(request: OperatorRequest[NewKey]) -> Result:
         labels=given.labels,
         actor=request.actor,
     )
-    return {"key": shown(key), "secret": secret}
+    return {"key": shown(key), "secret": secret, **_told_of_empty(request, key)}
 
 
 async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
@@ -120,7 +121,7 @@ async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
         labels=given.labels,
         actor=request.actor,
     )
-    return _now(request, key)
+    return {**_now(request, key), **_told_of_empty(request, key)}
 
 
 async def rotate_key(request: OperatorRequest[Rotation]) -> Result:
@@ -157,6 +158,12 @@ def _editable(request: OperatorRequest[Any]) -> str:
     return name
 
 
-def _now(request: OperatorRequest[Any], key: Key) -> Result:
+def _now(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
     """The changed key, with its last access up to now."""
     return {"key": shown(request.services.access.key(key.name))}
+
+
+def _told_of_empty(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
+    """`opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none."""
+    empty = empty_scopes(request, key.scopes)
+    return {"opens_nothing": empty} if empty else {}

@@ -9,12 +9,15 @@ from gateway.attempts import Buckets, neighbourhood
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
-from gateway.mounts import CONSOLE
+from gateway.mounts import console_link
 from gateway.operator.admission import cookie_name
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
 from spool.registry.operators import ADMIN, ROLES, SESSION_LIFE_S, Session
+
+# Without a path the cookie is for the folder of this call, which is the API's: also where a proxy put a path before it.
+_FOLDER = ""
 
 
 class SignIn(RequestBody):
@@ -57,7 +60,7 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
         cookie_name(request.http),
         secret,
         max_age=int(SESSION_LIFE_S),
-        path=CONSOLE,
+        path=_FOLDER,
         httponly=True,
         samesite="Strict",
         secure=request.http.secure,
@@ -81,22 +84,22 @@ async def _try(
 
 
 async def show_session(request: OperatorRequest[None]) -> Result:
-    """The session, and the version for the console's footer: only who is signed in learns it."""
+    """The session, the version, and where telemetry goes: only who is signed in learns it."""
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _shown(request.session) if request.session else session
-    return {"session": shown, "version": request.services.version}
+    services = request.services
+    return {"session": shown, "version": services.version, "telemetry_url": services.urls().telemetry}
 
 
 async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
-        await request.registry.operators.sign_out(request.session)
+        await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
-    response.del_cookie(cookie_name(request.http), path=CONSOLE)
+    response.del_cookie(cookie_name(request.http), path=_FOLDER)
     return response
 
 
 async def make_link(request: OperatorRequest[NewLink]) -> Result:
-    """The secret stands in the fragment, which no browser sends and no log keeps."""
     given, session = request.body, request.session
     if given.role not in ROLES:
         raise Invalid("a role is one of " + ", ".join(ROLES))
@@ -107,7 +110,7 @@ async def make_link(request: OperatorRequest[NewLink]) -> Result:
         )
     account = "" if session is None else session.account
     secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)
-    return {"link": f"{request.services.console_url()}#link={secret}", "role": given.role}
+    return {"link": console_link(request.services.urls().console, secret), "role": given.role}
 
 
 def _shown(session: Session) -> dict[str, object]:

@@ -6,18 +6,23 @@ PUT and PATCH mean the same as POST: some products let their users choose, and n
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from functools import partial
+
 from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.key_carriage import authorization
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import drive
+from gateway.http.slices import LARGE, aside, drive_aside
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
-from gateway.normalise.formats.engine.declaration import FormatAnswer
+from gateway.normalise.formats.engine.declaration import FormatAnswer, Normalised
 from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
+from gateway.normalise.options import Options
+from gateway.normalise.payload.slices import Hold
 
 
 async def ingest_named(request: KeyRequest[bytes]) -> web.Response:
@@ -28,11 +33,14 @@ async def ingest_named(request: KeyRequest[bytes]) -> web.Response:
 async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> web.Response:
     """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
     receivers, body = request.receivers, request.body
-    named = format or recognised(body, how="name it: POST /v1/ai-telemetry/{format}")
-    work = any_format.normalise(named, body, options=receivers.options, hold=request.lease.take)
-    outcome, reports = await drive(work)
+    size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
+    if format is None:
+        format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
+    make = partial(_normalise, format, body, receivers.options)
+    outcome, reports = await drive_aside(make, request.lease.take, size=size)
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
-    answer = await drive(answer_to(named, body, outcome, now=receivers.clock.now()), size=len(body))
+    answering = answer_to(format, body, outcome, now=receivers.clock.now())
+    answer = await drive_aside(lambda _: answering, request.lease.take, size=size)
     response = _response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
@@ -57,6 +65,10 @@ def find_key(request: web.Request) -> str | None:
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
     """The plain form, or that of a product that shows itself in the headers."""
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
+
+
+def _normalise(format: str, body: bytes, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
+    return any_format.normalise(format, body, options=options, hold=hold)
 
 
 def _response(answer: FormatAnswer) -> web.Response:

@@ -18,11 +18,10 @@ from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from gateway.errors import BadPayload
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
-from spool.devices import Device, is_device_id
+from spool.devices import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import checked_labels
 
-MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
 MAX_SOURCES = 64
 
@@ -54,6 +53,8 @@ class Report(Named, kw_only=True):
     fingerprint: Text | None = None
     labels: dict[str, str] = {}
     want_key: bool = False
+    state: Text | None = None  # of another Tollhouse, as `reset`
+    reset: bool = False
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
@@ -63,6 +64,7 @@ async def enroll_device(request: KeyRequest[Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
+    await request.services.clusters.follow(device)
     answer = _answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
 
@@ -70,7 +72,9 @@ async def enroll_device(request: KeyRequest[Report]) -> Result:
 async def heartbeat_device(request: KeyRequest[Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
-    return _answer(await lifecycle.heartbeat(facts, request.bearer, request.http.remote or ""), lifecycle)
+    device = await lifecycle.heartbeat(facts, request.bearer, request.http.remote or "")
+    await request.services.clusters.follow(device)
+    return _answer(device, lifecycle)
 
 
 async def ping_device(request: KeyRequest[Named]) -> Result:
@@ -103,6 +107,8 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         fingerprint=report.fingerprint or "",
         labels=labels,
         want_key=report.want_key,
+        revoked=report.state == REVOKED,
+        reset=report.reset,
         sent_at=_moment(report.sent_at),
         heartbeat=_heartbeat(report),
     )

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import drive
+from gateway.http.slices import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import Events, is_binary, read, read_binary
 from gateway.normalise.payload import long_lists
 from gateway.normalise.payload.slices import Allowance
@@ -23,10 +23,12 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
     body, headers, takes_ids = request.body, request.http.headers, request.bearer.may_chain
     if is_binary(headers):
-        events = read_binary(body, headers, takes_ids=takes_ids)
+        events = await aside(lambda: read_binary(body, headers, takes_ids=takes_ids), is_large=len(body) > LARGE)
     else:
-        allowance = Allowance(request.receivers.options.max_items, request.lease.take)
-        events = await drive(read(body, allowance, takes_ids=takes_ids), size=len(body))
+        max_items = request.receivers.options.max_items
+        events = await drive_aside(
+            lambda hold: read(body, Allowance(max_items, hold), takes_ids=takes_ids), request.lease.take, size=len(body)
+        )
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     receipt = await request.services.deposits.events(events, request.bearer)

@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
 from gateway.http.requests import KeyRequest
+from gateway.http.slices import LARGE, aside
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.receivers.ai_telemetry import ingest
 
@@ -22,7 +23,8 @@ async def helicone_webhook(request: KeyRequest[bytes]) -> web.Response:
     """Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address."""
     secret = request.receivers.signing_secret
     if secret is not None:
-        _check_signature(request.http.headers.get(SIGNATURE, ""), request.body, secret)
+        signature, body = request.http.headers.get(SIGNATURE, ""), request.body
+        await aside(lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE)
     return await ingest(request, format="helicone")
 
 

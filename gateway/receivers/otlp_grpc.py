@@ -24,11 +24,10 @@ from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.services import ReceiverServices
-from gateway.http.slices import drive
 from gateway.http.tls import Certificate
-from gateway.normalise import otlp
+from gateway.monitoring.traces import SERVER
 from gateway.normalise.otlp import Signal
-from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
+from gateway.receivers.otlp_http import MEMBERS, read_export, refuse_when_all_malformed
 from spool.registry.scopes import INGEST
 
 _log = logging.getLogger(__name__)
@@ -48,9 +47,14 @@ RECEIPT = answers.RECEIPT.lower()
 class GrpcServer:
     """Every OTLP service on one port. `start` and `stop` once each."""
 
-    def __init__(self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int) -> None:
-        """`exports` are the services by name: see the functions `exports` and `refusals`."""
-        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes, max_connections))
+    def __init__(
+        self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
+    ) -> None:
+        """
+        `exports` are the services by name: see the functions `exports`, `waiting` and `refusals`. `reuse_port`: another
+        process of this user that says so, too, may listen on the same address.
+        """
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes, max_connections, reuse_port))
         self._server.add_generic_rpc_handlers([_service(name, export) for name, export in exports.items()])
         self.address = ""
 
@@ -73,7 +77,7 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
 
-def _options(max_bytes: int, max_connections: int) -> list[tuple[str, int]]:
+def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
         ("grpc.max_allowed_incoming_connections", max_connections),  # one more is closed at once
         # Of a message as it comes; over it RESOURCE_EXHAUSTED without RetryInfo.
@@ -82,7 +86,8 @@ def _options(max_bytes: int, max_connections: int) -> list[tuple[str, int]]:
         # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for each.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
-        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that gets half of the calls
+        # Unless it was asked for, a port in use is an error, not a second server that gets half of the calls.
+        ("grpc.so_reuseport", int(reuse_port)),
         ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -103,6 +108,18 @@ def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> M
     }
 
 
+def waiting(table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]) -> Mapping[str, Export]:
+    """The services of a table, whose calls wait until their handlers are there."""
+
+    def later(name: str) -> Export:
+        async def wait(messages: Messages, context: Context) -> bytes:
+            return await (await ready())[name](messages, context)
+
+        return wait
+
+    return {name: later(name) for name in table}
+
+
 def refusals(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
     """The services of a table, every call refused before its message is read."""
 
@@ -121,8 +138,7 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
-        work = otlp.normalise(signal, body, json=False, options=services.options, hold=lease.take)
-        outcome = await drive(work, size=len(body))
+        outcome = await read_export(signal, body, json=False, options=services.options, lease=lease)
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
@@ -142,15 +158,21 @@ def _admit(services: ReceiverServices, context: Context) -> Bearer:
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
-async def _receive(messages: Messages, services: ReceiverServices, lease: Lease, bearer: Bearer) -> bytes:
-    """The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none."""
+async def _receive(services: ReceiverServices, lease: Lease, bearer: Bearer, context: Context) -> bytes:
+    """
+    The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none.
+
+    Read from the context: the iterator of messages would hold it until the collector finds both.
+    """
     try:
         async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
             with lease.upload(partial(end, limit)):
-                message = await anext(messages)
-    except (StopAsyncIteration, TimeoutError) as error:
+                message = await context.read()
+    except TimeoutError:
         lease.check()
-        raise BadPayload("The call brought no message.") from error
+        message = grpc.aio.EOF
+    if not isinstance(message, bytes):
+        raise BadPayload("The call brought no message.")
     body = await inflate_message(message, lease, max_bytes=services.max_body_bytes)
     services.access.charge(bearer, requests=0, bytes=len(body))
     return body
@@ -158,17 +180,18 @@ async def _receive(messages: Messages, services: ReceiverServices, lease: Lease,
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
     """The request boundary: admit the call, receive its message, let `take` answer it; count and log the outcome."""
+    services.metrics.expect(name, grpc.StatusCode.OK.name)
 
-    async def enter(messages: Messages, context: Context) -> bytes:
+    async def enter(context: Context) -> bytes:
         try:
             with services.in_hand:
                 bearer = _admit(services, context)
                 with services.budget.lease(bearer.name) as lease:
-                    answer = await take(await _receive(messages, services, lease, bearer), bearer, lease, context)
+                    answer = await take(await _receive(services, lease, bearer, context), bearer, lease, context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            refusal = refusal_of(error, endpoint=name)
+            refusal = _without_frames(refusal_of(error, endpoint=name))
             code = grpc_code(refusal)
             services.metrics.requests(name, code.name)
             services.metrics.refused(refusal.type)
@@ -180,7 +203,17 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
         return await _abort(context, refusal)
 
-    return enter
+    async def traced(_: Messages, context: Context) -> bytes:
+        with services.traces.trace(name, SERVER):
+            return await enter(context)
+
+    return traced
+
+
+def _without_frames(refusal: Refusal) -> Refusal:
+    """The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal."""
+    refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
+    return refusal
 
 
 async def _abort(context: Context, refusal: Refusal) -> bytes:

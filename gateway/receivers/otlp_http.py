@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
+from gateway.http.budget import Lease
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import drive
+from gateway.http.slices import drive, drive_aside
 from gateway.normalise import otlp
+from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
+
+SLICED: Final = 8 * 1024 * 1024  # bytes of a request whose slices take less than 25 ms, also if one item is all of it
 
 # What a partial success calls the items of a signal.
 MEMBERS: dict[Signal, str] = {
@@ -23,14 +30,20 @@ MEMBERS: dict[Signal, str] = {
 async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
     receivers, json = request.receivers, is_json(request.http) is True
-    body = request.take_body()
-    work = otlp.normalise(signal, body, json=json, options=receivers.options, hold=request.lease.take)
-    outcome = await drive(work, size=len(body))
-    del body  # the records are out of it, and the commit may take a while
+    # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
+    outcome = await read_export(signal, request.take_body(), json=json, options=receivers.options, lease=request.lease)
     receipt = await receivers.intake.take(outcome, request.bearer)
     refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
     return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
+
+
+async def read_export(signal: Signal, body: bytes, *, json: bool, options: Options, lease: Lease) -> Outcome:
+    """The outcome of a request; of one that may hold a large item on the thread, as a slice may be all of that."""
+    make, size = partial(otlp.normalise, signal, body, json=json, options=options), len(body)
+    if size <= SLICED:
+        return await drive(make(hold=lease.take), size=size)
+    return await drive_aside(lambda hold: make(hold=hold), lease.take, size=size)
 
 
 async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -18,17 +20,18 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import unit_cost
 from spool.identity import Identity, of_request
-from spool.listing import SortField
+from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
-from spool.record import UnitCostOperation, rfc3339
-from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, Total
+from spool.record import NS, UnitCostOperation, rfc3339
+from spool.streams import ALLOCATION, DELETE, DROP, SUM, TYPES, Stream, StreamReader, Total, TotalsPart
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 PAGE = 1000
+_FARTHEST = 2**63 - 1  # nanoseconds, as far as a time is kept
 
 RECORDS: List[Total] = List(
     root="records",
@@ -39,9 +42,23 @@ RECORDS: List[Total] = List(
         "element_name": Sort(field=SortField("element_name")),
     },
     default_sort=("timestamp", "asc"),
-    filters={"element_name": Filter(field="element_name")},
+    filters={
+        "element_name": Filter(field="element_name"),
+        "start_time": Filter(type="date-time"),
+        "end_time": Filter(type="date-time"),
+        "dimension": Filter(),
+    },
     default_limit=PAGE,
     max_limit=PAGE,
+)
+
+STREAMS: List[Stream] = List(
+    root="streams",
+    show=lambda stream: shown_stream(stream),
+    identity=Sort(value=lambda stream: stream.name),
+    sorts={"name": Sort(value=lambda stream: stream.name), "type": Sort(value=lambda stream: stream.type)},
+    default_sort=("name", "asc"),
+    filters={"type": Filter(values=lambda stream: (stream.type,), valid_values=TYPES)},
 )
 
 
@@ -62,18 +79,25 @@ async def create_stream(request: KeyRequest[bytes]) -> web.Response:
     is_new = book.find(name) is None
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
     receipt = await _keep(request, [operation], [None], {name: stream})
-    identity = {"name": name, "type": stream.type}
-    shown_stream = {**identity, "granularity": stream.granularity, "dimensions": stream.keys}
-    return answers.json_response({"stream": shown_stream}, status=201 if is_new else 200, receipt=receipt)
+    return answers.json_response({"stream": shown_stream(stream)}, status=201 if is_new else 200, receipt=receipt)
+
+
+async def list_streams(request: KeyRequest[None]) -> Result:
+    return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
 
 
 async def read_records(request: KeyRequest[None]) -> Result:
-    """The page of a stream's records, each with its present total."""
+    """
+    The page of a stream's records, each with its present total.
+
+    `start_time` is part of the range and `end_time` is not; `dimension=NAME=VALUE` may repeat, and one of the values of
+    each name must be there.
+    """
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
         raise _no_stream()
-    return await request.list(RECORDS, StoredRows(partial(request.services.storage.streams.page, name)))
+    return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
 async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
@@ -88,6 +112,57 @@ async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
     receipt = await _keep(request, [dropped], [None], {})
     request.services.storage.book.forget(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
+
+
+class _TotalRows:
+    """Totals of a stream in the storage, of the part that the filters name."""
+
+    def __init__(self, streams: StreamReader, stream: str) -> None:
+        self._streams = streams
+        self._stream = stream
+
+    async def page(self, listed: List[Total], wanted: PageQuery) -> ListPage[Total]:
+        filters = dict(wanted.filters)
+        part = TotalsPart(
+            since=_bound("start_time", filters.pop("start_time", ())),
+            until=_bound("end_time", filters.pop("end_time", ())),
+            dimensions=_dimensions(filters.pop("dimension", ())),
+        )
+        rows = StoredRows(partial(self._streams.page, self._stream, part=part))
+        return await rows.page(listed, replace(wanted, filters=filters))
+
+
+def _bound(name: str, given: Sequence[str]) -> int | None:
+    """Nanoseconds since 1970. Refusal 400 for more than one time, or for what is none."""
+    if not given:
+        return None
+    message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"
+    if len(given) > 1:
+        raise Refusal(400, "invalid_parameter", message)
+    try:
+        moment = datetime.fromisoformat(given[0])
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise Refusal(400, "invalid_parameter", message) from error
+    return max(-_FARTHEST, min(_FARTHEST, round(at) * NS))
+
+
+def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Refusal(400, "invalid_parameter", "dimension must be written NAME=VALUE")
+        found.setdefault(name, []).append(value)
+    if len(found) > unit_cost.MAX_KEYS:
+        raise Refusal(400, "invalid_parameter", f"dimension names at most {unit_cost.MAX_KEYS} dimensions")
+    return found
+
+
+def shown_stream(stream: Stream) -> dict[str, object]:
+    """What is fixed of a stream; null where it is not known yet."""
+    keys = None if stream.keys is None else list(stream.keys)
+    return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
 def shown(total: Total) -> Mapping[str, object]:

@@ -20,22 +20,30 @@ from spool.deliveries.values import (
     UnknownDelivery,
     UnsettledDelivery,
 )
+from spool.record import Record
 
 
 class Deliveries(Protocol):
     """The routes' side of the log: numbered requests with their own progress."""
 
-    async def declare(self, routes: Sequence[RouteSpec]) -> None:
+    version: int  # grows with every change of a route or a delivery
+    dead_version: int  # grows with every change of the dead letters
+
+    async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
         The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
 
-        Nothing is in hand afterwards, and everything that waited is due. What was in hand may have been taken: it is
-        ambiguous, unless it has a mark.
+        At a start nothing is in hand afterwards, and everything that waited is due. What was in hand may have been
+        taken: it is ambiguous, unless it has a mark. Later, deliveries stay as they are.
         """
         ...
 
-    async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
-        """The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing due."""
+    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+        """
+        The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing due.
+
+        A new one is cut of what is closed; with `below`, of lower numbers only.
+        """
         ...
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
@@ -90,6 +98,26 @@ class Deliveries(Protocol):
         """
         ...
 
+    async def restored(self, *, hold_back: str | None) -> None:
+        """
+        The data is a copy from a backup: what waits may have been sent since, by the installation that it is of.
+
+        Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that waits is of
+        unknown outcome instead, and sent only when it was settled by hand. For a storage whose routes do not run.
+        """
+        ...
+
+    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
+        """
+        Hold back everything closed that waits on a route and is not being sent, to be handed over: as deliveries of
+        unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an unknown route.
+        """
+        ...
+
+    async def hand_over(self, id: int, *, damaged: int) -> None:
+        """A delivery that was set apart is in a bundle, but for the records that could not be read."""
+        ...
+
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         """Its outcome is unknown and it must not be sent twice: it is settled by hand."""
         ...
@@ -128,6 +156,14 @@ class Deliveries(Protocol):
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         """Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is gone."""
+        ...
+
+    async def dead_edit(self, id: int, record: Record) -> None:
+        """
+        Make a delivery of a dead letter with `record` in place of its own; the log keeps that.
+
+        NotThere when there is no such letter, NotAllowed when its route is gone.
+        """
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ class SentDeliveries(ABC):
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
+        self.version = self.dead_version = 0
 
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
@@ -56,6 +57,7 @@ class SentDeliveries(ABC):
             at=self._clock.now(),
         )
         await self._finish(delivery, transition)
+        self.dead_version += 1
 
     async def retry(
         self,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, PartialRefusal
@@ -16,8 +19,7 @@ NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredDelivery(Delivery):
+class StoredDelivery(Delivery, frozen=True, kw_only=True):
     """A delivery with what only the rules look at."""
 
     id: int = NOT_STORED
@@ -60,8 +62,7 @@ class StoredDeadLetter(DeadLetter):
     replay: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRoute:
+class StoredRoute(Struct, frozen=True, kw_only=True):
     """A route without its deliveries. `counts` has all of COUNTS."""
 
     name: str
@@ -82,8 +83,7 @@ class StoredRoute:
         return self.counts["acceptances"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteChange:
+class RouteChange(Struct, frozen=True, kw_only=True):
     """
     What a transition does to one route. An engine writes all of it in one transaction, or nothing.
 

@@ -7,14 +7,16 @@ or its route was dropped while it was being sent, is counted there: nothing is l
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spool.deliveries import ranges, rules
 from spool.deliveries.ranges import Range
 from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
 from spool.deliveries.values import OPEN, UNKNOWN, Delivery, PartialRefusal, Settlement, UnknownDelivery
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, NotThere
 from spool.log.values import Entry
 from spool.record import Record
 
@@ -23,14 +25,15 @@ from spool.record import Record
 
 def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
     """
-    A new delivery of the lowest numbers that none was cut for; None when there are none, or too many wait.
+    A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none, or too
+    many wait.
 
     `waiting` is how many deliveries of the backlog are open and not in hand: no replays, and none that waits apart.
     """
     first, end = route.next, min(route.next + max_records, closed_below)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
-    delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances)
+    delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
@@ -57,6 +60,7 @@ def _new(
     last_error: str | None = None,
     replay: bool = False,
     kept: Entry | None = None,
+    sending: bool = False,
 ) -> StoredDelivery:
     return StoredDelivery(
         route=route,
@@ -69,6 +73,7 @@ def _new(
         last_error=last_error,
         replay=replay,
         kept=kept,
+        sending=sending,
     )
 
 
@@ -97,6 +102,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
         delivered=settlement.delivered,
         refused_upstream=settlement.refused,
         shadow=settlement.shadow,
+        unmapped=settlement.unmapped,
         damaged=settlement.damaged,
     )
     if delivery.replay:
@@ -196,6 +202,22 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
     return RouteChange(route=delivery.route, changed=changed, counts=counts)
 
 
+def restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
+    """It is of a backup, so it may have been taken since: held back for that reason, or sent again under its key."""
+    return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
+
+
+def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
+    """Deliveries of unknown outcome for everything that none was cut for."""
+    rest = (route.next, accepted)
+    held = [
+        replace(_new(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN)
+        for span in ranges.chunks(rest, rules.REPLAY_RECORDS)
+    ]
+    count = sum(delivery.count for delivery in held)
+    return RouteChange(route=route.name, added=held, counts={"next": count, "unknown": count})
+
+
 # -- deliveries whose outcome is unknown -------------------------------------------------------------------------------
 
 
@@ -223,6 +245,19 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     if delivery.replay:
         counts = {"replayed": delivery.count}
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
+
+
+def set_apart(delivery: StoredDelivery, *, reason: str, ambiguous: bool) -> RouteChange | None:
+    """Hold it back to be handed over; None for a replay, and for one that may have been taken, unless `ambiguous`."""
+    if delivery.replay or ((delivery.ambiguous or delivery.sending) and not ambiguous):
+        return None
+    return become_unknown(delivery, reason=reason)
+
+
+def hand_over(delivery: StoredDelivery, *, damaged: int) -> RouteChange:
+    """It is in a bundle, but for the records that could not be read."""
+    taken = {"handed_over": delivery.count - damaged, "damaged": damaged, "unknown": -delivery.count}
+    return RouteChange(route=delivery.route, removed=[delivery.id], counts=taken)
 
 
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
@@ -275,6 +310,13 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
     counts = _terms(letter, dead=-1)
     return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=counts)
+
+
+def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
+    """The one letter that was found, with another record. NotThere when none was."""
+    if not letters:
+        raise NotThere("there is no dead letter with this id")
+    return dataclasses.replace(letters[0], record=record)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:

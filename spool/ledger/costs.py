@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
+from spool.ledger.periods import following
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, check_dimension
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
+
+_MONEY = ("cost", "reported", "estimated", "saved")
 
 
 def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
@@ -42,9 +47,26 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
     while start.astimezone(UTC) < until.astimezone(UTC):
         end = until
         if query.granularity != TOTAL:
-            end = min(_next(start, query.granularity), until, key=_instant)
+            end = min(following(start, query.granularity), until, key=_instant)
         yield start.astimezone(UTC), end.astimezone(UTC)
         start = end.astimezone(query.zone)
+
+
+def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
+    """The sums of rows, as one row; of none, one without a call."""
+    rows = list(rows)
+    if len(rows) == 1:
+        return replace(rows[0], start=start, group=group)
+    sums: dict[str, Any] = {}
+    for each in fields(CostRow):
+        values = [getattr(row, each.name) for row in rows]
+        if each.name in _MONEY:
+            sums[each.name] = money.text(sum(map(money.units, values)))
+        elif each.name == "latency":
+            sums[each.name] = tuple(map(sum, zip(*values, strict=True))) or (0,) * (len(LATENCY) - 1)
+        elif each.name not in ("start", "group"):
+            sums[each.name] = sum(values)
+    return CostRow(start=start, group=group, **sums)
 
 
 class _Total:
@@ -124,20 +146,3 @@ def _order(item: tuple[tuple[str | None, ...], _Total]) -> tuple[str, ...]:
 
 def _instant(when: datetime) -> float:
     return when.timestamp()
-
-
-def _next(start: datetime, granularity: str) -> datetime:
-    """The first moment of the next period, by the wall clock of the zone."""
-    if granularity == "hourly":
-        after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
-        full = after.replace(minute=0, second=0, microsecond=0)
-        # Where a clock goes back by half an hour, the full hour may be the one that the period began with.
-        return full if _instant(full) > _instant(start) else after
-    day = start.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-    if granularity == "daily":
-        return day + timedelta(days=1)
-    if granularity == "weekly":
-        return day + timedelta(days=7 - day.weekday())
-    months = {"monthly": 1, "quarterly": 3, "yearly": 12}[granularity]
-    month = (day.month - 1) // months * months + months  # counted from January of the year
-    return day.replace(year=day.year + month // 12, month=month % 12 + 1, day=1)

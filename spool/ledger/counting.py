@@ -57,7 +57,7 @@ class Placement:
             # A tenth more for the rows without owners; the last step has few by its nature.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
                 if found is None:  # a number is given only to what gets a sum
-                    found = rows.number(Dimensions(*map(_bounded, wanted)))
+                    found = rows.number(kept(wanted))
                     self._remember(wanted, found)
                 present.add(found)
                 return found
@@ -66,7 +66,7 @@ class Placement:
     def _find(self, rows: LedgerRows, dimensions: Dimensions) -> int | None:
         found = self._numbers.get(dimensions)
         if found is None:
-            found = rows.find_number(Dimensions(*map(_bounded, dimensions)))
+            found = rows.find_number(kept(dimensions))
             if found is not None:
                 self._remember(dimensions, found)
         return found
@@ -85,6 +85,11 @@ class Placement:
         else:
             self._present.move_to_end((width, start))
         return present
+
+
+def kept(dimensions: Dimensions) -> Dimensions:
+    """Dimensions as they are kept: bounded texts, and "" for what is unknown."""
+    return Dimensions(*map(_bounded, dimensions))
 
 
 def _bounded(value: Any) -> Any:

@@ -18,6 +18,7 @@ from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dime
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
+from spool.ledger.token_sums import DaySum, sums_of_day
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
@@ -25,6 +26,7 @@ from spool.steady_clock import settled_now
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
+STEP = 512  # numbers that are added up at once: a millisecond, in which nothing else runs
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
 LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
@@ -124,32 +126,40 @@ class Ledger:
 
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
-        rebuilding = (await self._state())["rebuilding"]
+        seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
+        rebuilding = state["rebuilding"]
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
-        entries = await log.read(AI_TELEMETRY, first, last)
-        missed = last - first + 1 - sum(len(entry.records) for entry in entries)
-        whole = counting.whole_since(await self._oldest_arrival(log, entries)) if missed else 0
+
+        def is_counted(number: int, hour: int) -> bool:
+            return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
+
+        sums = HourlySums(self.tags, skip=is_counted if frozen else None)
+        found = 0
+        oldest: Entry | None = None
+        for number in range(first, last + 1, STEP):
+            entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last))
+            sums.add(entries)
+            found += sum(len(entry.records) for entry in entries)
+            oldest = oldest or next(iter(entries), None)
+            await asyncio.sleep(0)
+        missed = last - first + 1 - found
+        whole = counting.whole_since(await self._oldest_arrival(log, oldest)) if missed else 0
 
         def work(rows: LedgerRows) -> int:
-            state, frozen = state_of(rows), rows.frozen_periods()
-
-            def is_counted(number: int, hour: int) -> bool:
-                return number < state["rebuilding"] and counting.period(hour, state["hourly"]) in frozen
-
-            sums = HourlySums(self.tags, skip=is_counted if frozen else None)
-            sums.add(entries)
+            if (state_of(rows), rows.frozen_periods()) != seen:  # begun anew meanwhile: what is counted is another
+                return state_of(rows)["reach"]
             return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed, whole=whole)
 
         self._reach = await self._change(work)
         if self._reach != last + 1:
             self._placement.forget()
 
-    async def _oldest_arrival(self, log: ReadableLog, entries: Sequence[Entry]) -> float:
-        """When the oldest entry that is kept came; what is missed came before it."""
-        if not entries:
+    async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
+        """When the oldest entry that is kept came, at best the one that was read; what is missed came before it."""
+        if read is None:
             oldest = await _oldest(log)
-            entries = await log.read(AI_TELEMETRY, oldest, oldest)
-        return entries[0].committed_at if entries else self._clock.now()
+            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
+        return read.committed_at if read else self._clock.now()
 
     async def tidy(self) -> int:
         """Sum up days that are over and remove hours that are old; how many sums were removed."""
@@ -196,6 +206,10 @@ class Ledger:
         """Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum."""
         return await self._read(lambda rows: costs(rows, query))
 
+    async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
+        """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
+        return await self._read(lambda rows: sums_of_day(rows, day, most))
+
     async def is_complete(self) -> bool:
         """
         False while sums show only a part of what they did: during a rebuild, and from when the ledger was opened or
@@ -215,6 +229,17 @@ class Ledger:
     async def check_hours(self, since: datetime) -> None:
         """NotKept if hours from `since` on are kept no more, but only their days."""
         kept.check_hours((await self._state())["hourly"], since.timestamp())
+
+    async def known_span(self) -> tuple[datetime, datetime] | None:
+        """Where the first and the last hour or day with sums begin; None without any."""
+
+        def work(rows: LedgerRows) -> list[int]:
+            return [start for width in (DAY_S, HOUR_S) for start in rows.starts(width, 0)]
+
+        starts = await self._read(work)
+        if not starts:
+            return None
+        return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def values(self, dimension: str) -> Sequence[str]:
         """The known values of a dimension, the first thousand; ValueError when there is none of that name."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+
+from spool.ledger.sums import COUNTS, LATENCY, MONEY
 
 DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
@@ -12,6 +14,16 @@ DIMENSIONS = (
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
+# Which money of a CostRow is meant. What counts is reported, else estimated; an estimate is at list prices.
+COST_TYPES = {
+    "real_cost": "cost",
+    "reported_cost": "reported",
+    "estimated_cost": "estimated",
+    "on_demand_cost": "estimated",
+    "saved_cost": "saved",
+}
+
+Wanted = Mapping[str, Sequence[str]]  # values by dimension
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +33,19 @@ class CostQuery:
 
     `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`. No
     period may begin or end within an hour or a day of which only the whole sum is kept (see `costs`).
+
+    `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was not asked
+    for may be 0, and saves its part of the work.
     """
 
     since: datetime
     until: datetime
     granularity: str = "daily"
     group_by: Sequence[str] = ()
-    include: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    exclude: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    include: Wanted = field(default_factory=dict)
+    exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
+    measures: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +77,30 @@ class CostRow:
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond
 
 
+def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
+    """The question about what passes another filter as well. Where two lists have nothing in common, nothing passes."""
+    both = {name: tuple(values) for name, values in query.include.items()}
+    for name, values in include.items():
+        both[name] = tuple(value for value in both.get(name, values) if value in values)
+    none = {name: tuple(values) for name, values in query.exclude.items()}
+    for name, values in exclude.items():
+        none[name] = tuple(dict.fromkeys((*none.get(name, ()), *values)))
+    return replace(query, include=both, exclude=none)
+
+
 def end_of_hour(now: float) -> datetime:
     """Where a question up to now ends: the running hour is a part of it, because hours are not divided."""
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+def needed_sums(measures: Sequence[str]) -> frozenset[str]:
+    """Which of the sums that are kept (COUNTS, MONEY, LATENCY) a question for these measures needs."""
+    if not measures:
+        return frozenset((*COUNTS, *MONEY, *LATENCY))
+    needed = {COUNTS[0], *MONEY, *(name.removeprefix("cached_") for name in measures)}
+    if not needed.isdisjoint(("latency", LATENCY[0])):
+        needed.update(LATENCY)
+    return frozenset(needed)
 
 
 def check_dimension(name: str) -> None:

@@ -64,7 +64,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
         for start in rows.starts(width, since):
             gone, new = [], []
             for number, dimensions, measures in rows.priceable(width, start):
-                estimate = pricer.estimate_sum(_total(start, dimensions, measures))
+                estimate = pricer.estimate_sum(token_sum(start, dimensions, measures))
                 if estimate is None:
                     unpriced += 1
                     continue
@@ -83,7 +83,8 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
 
 
-def _total(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
+def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
+    """What a pricer needs of a sum that begins at `start` (epoch seconds)."""
     beyond, output_known = sized(dimensions.size)
     calls, given, made, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(

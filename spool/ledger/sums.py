@@ -136,12 +136,7 @@ class HourlySums:
         estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
         if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
             return False
-        key = (
-            "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
-            call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
-            call.status, call.cost_source, mode_of(call.tags) if call.tags else "", size(given, made),
-        )  # fmt: skip
-        row = self._row(hour, key)
+        row = self._row(hour, self.dimensions_of(call))
         row[0] += 1
         row[1] += given or 0
         row[2] += made or 0
@@ -157,6 +152,15 @@ class HourlySums:
             row[_LATENCY_MS] += took
             row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
         return True
+
+    def dimensions_of(self, call: Inference) -> _Values:
+        """The values of Dimensions that a call is counted under."""
+        return (
+            "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
+            call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
+            call.status, call.cost_source, mode_of(call.tags) if call.tags else "",
+            size(call.input_tokens, call.output_tokens),
+        )  # fmt: skip
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from spool.disks.mounts import FSYNC
 from spool.log.values import Books, Receipt
-from spool.mounts import FSYNC
 
 # The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
 RECEIVED = "received"
@@ -49,7 +49,7 @@ BY_SUBMISSION = (
 )
 ROUTE_TERMS = (
     "before_start", "delivered", "refused_upstream", "queued", "dead", "discarded", "skipped", "damaged", "unknown",
-    "shadow", "by_sync",
+    "shadow", "unmapped", "by_sync", "handed_over",
 )  # fmt: skip
 
 

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
 
 from spool.record import Record, UsageEvent
 
 MAX_TYPES = 1000
+_EXACT = Context(prec=300)  # sums of amounts from 1e-115 to 1e100, however many
+
+AmountOf = Callable[[UsageEvent], Decimal | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSum:
+    """How many events, and what those of them that have an amount add up to; None if none has one."""
+
+    count: int = 0
+    amount: Decimal | None = None
+
+    def plus(self, other: EventSum) -> EventSum:
+        return EventSum(count=self.count + other.count, amount=added(self.amount, other.amount))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """How many events of a type are new here, and when the newest of them came."""
+    """What was new here of a type, and when the newest of it came."""
 
     type: str
     count: int
+    amount: Decimal | None = None
     last_seen: float
 
 
-def types_of(records: Iterable[Record]) -> Counter[str]:
-    return Counter(record.event_type for record in records if isinstance(record, UsageEvent))
+def added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    """The exact sum of the amounts that are there."""
+    return one if other is None else other if one is None else _EXACT.add(one, other)
+
+
+def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
+    """The sums of some records by type. `amount_of` says what an event adds; a shadow adds nothing."""
+    found: dict[str, EventSum] = {}
+    for record in records:
+        if isinstance(record, UsageEvent):
+            amount = None if amount_of is None or record.shadow else amount_of(record)
+            type = record.event_type
+            found[type] = found.get(type, EventSum()).plus(EventSum(count=1, amount=amount))
+    return found
 
 
 class EventTypes:
@@ -30,10 +57,11 @@ class EventTypes:
     def __init__(self) -> None:
         self._seen: dict[str, EventType] = {}
 
-    def count(self, types: Mapping[str, int], now: float) -> None:
-        for type, n in types.items():
+    def count(self, types: Mapping[str, EventSum], now: float) -> None:
+        for type, new in types.items():
             before = self._seen.pop(type, EventType(type=type, count=0, last_seen=now))
-            self._seen[type] = replace(before, count=before.count + n, last_seen=now)
+            count, amount = before.count + new.count, added(before.amount, new.amount)
+            self._seen[type] = EventType(type=type, count=count, amount=amount, last_seen=now)
         for type in list(self._seen)[: max(0, len(self._seen) - MAX_TYPES)]:
             del self._seen[type]
 

@@ -17,6 +17,8 @@ from spool.clock import Clock
 
 # The clock is a parameter and may jump, so a reader looks again this often while it waits.
 LOOK_AGAIN_S = 0.1
+# Where commits follow each other, a reader is not woken for each: what closes within this time is one change.
+STEP_S = 0.02
 
 
 class Committed(NamedTuple):
@@ -64,10 +66,12 @@ class Horizon:
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """A commit ended; with `next_numbers` it succeeded and opened records below them."""
         self._frozen = False
+        was_at_rest = not self._open
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
         self._advance()
-        self._wake()
+        if was_at_rest:  # else the readers that wait look again by themselves
+            self._wake()
 
     def closed(self) -> dict[str, int]:
         """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
@@ -91,8 +95,8 @@ class Horizon:
 
     async def _wait(self) -> None:
         timeout = None
-        if self._open and not self._frozen:
-            timeout = min(LOOK_AGAIN_S, max(0.001, self._open[0][0] - self._clock.monotonic()))
+        if self._open:
+            timeout = min(LOOK_AGAIN_S, max(STEP_S, self._open[0][0] - self._clock.monotonic()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._moved.wait()

@@ -20,7 +20,7 @@ from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
-from spool.log.event_types import types_of
+from spool.log.event_types import EventSum, types_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Submission
 from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
@@ -52,7 +52,7 @@ class Plan:
     partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)  # None: it waits no more
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    event_types: Counter[str] = field(default_factory=Counter)
+    event_types: dict[str, EventSum] = field(default_factory=dict)
     submissions: list[Terms] = field(default_factory=list)
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -128,7 +128,7 @@ class _Work:
         self._records = plan.records.setdefault(topic, [])
         self._first = plan.first.setdefault(topic, 1)
         self._now_ns = int(plan.at * NS)
-        self._ignored = Counter(submission.ignored)
+        self._ignored = dict(submission.ignored)
         self._terms = Terms(
             topic=topic,
             received=submission.received,
@@ -146,13 +146,15 @@ class _Work:
         if self._submission.points:
             self._take(self._deltas())
         self._terms.accepted = len(self._records) - begin
-        self._terms.ignored = dict(self._ignored)
+        self._terms.ignored = self._ignored
         self._plan.submissions.append(self._terms)
         self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
         self._plan.partial_reports.update({report.key: report for report in self._submission.keep})
         self._plan.unrecognised.update(self._submission.unrecognised)
         if self._terms.topic == USAGE_EVENTS:
-            self._plan.event_types.update(types_of(self._records[begin:]))
+            for type, new in types_of(self._records[begin:], self._submission.amount_of).items():
+                before = self._plan.event_types.get(type)
+                self._plan.event_types[type] = before.plus(new) if before else new
         self._observe(self._records[begin:])
 
     def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
@@ -231,7 +233,7 @@ class _Work:
             return
         topic, number = duplicates.place_of(place)
         known = self._record(topic, number)
-        if not isinstance(known, Inference):
+        if known == record or not isinstance(known, Inference):  # most are the same request, sent again
             return
         if disagree(known, record):
             self._terms.conflict += 1
@@ -285,7 +287,7 @@ class _Work:
             if state is not None:
                 self._plan.series[point.series] = state
             if isinstance(delta, str):
-                self._ignored[delta] += 1
+                self._ignored[delta] = self._ignored.get(delta, 0) + 1
                 self._plan.observed[self._terms.topic, "ignored", delta] += 1
             else:
                 yield as_record(point, delta)
@@ -299,8 +301,9 @@ class _Work:
         observed[topic, books.RECEIVED, ""] += self._submission.received
         if self._submission.left_out:
             observed[topic, books.LEFT_OUT, ""] += self._submission.left_out
-        for source, n in Counter(map(_source, kept)).items():
-            observed[topic, books.ACCEPTED, source] += n
+        sources = list(map(_source, kept))
+        for source in set(sources):
+            observed[topic, books.ACCEPTED, source] += sources.count(source)
         for reason, n in self._submission.ignored.items():
             observed[topic, "ignored", reason] += n
         for reason, n in self._submission.rejected.items():

@@ -43,6 +43,14 @@ class Log(ReadableLog, Protocol):
     # Ids that are known more than once, too far apart in time for a lookup; counted now and then.
     repeated_ids: int
 
+    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+        """As of every reader; `with_open` also records that are open, as they are by now."""
+        ...
+
+    def next_number(self, topic: str) -> int:
+        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
+        ...
+
     async def append(self, submission: Submission) -> Receipt:
         """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
         ...

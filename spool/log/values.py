@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from spool.disks.mounts import FSYNC, Mount
 from spool.identity import Identity
+from spool.log.event_types import AmountOf
 from spool.log.partial_reports import PartialReport
-from spool.mounts import FSYNC, Mount
 from spool.record import Inference, Record, UsageMetric
 
 
@@ -42,6 +43,7 @@ class Submission:
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items like AI calls that match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
     price: Callable[[Inference], None] | None = None  # estimates anew what these records add counts or a model to
+    amount_of: AmountOf | None = None  # of a usage event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Receipt:
     records: int
     ignored: int
     rejected: int
-    durability: str = FSYNC  # what it has survived: spool.mounts
+    durability: str = FSYNC  # what it has survived: spool.disks.mounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class LogStats:
     wal_problem: str = ""  # why it cannot be moved
     commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
     waiting: int = 0  # submissions behind it
+    cache_bytes: int = 0  # memory of the entries that were read last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

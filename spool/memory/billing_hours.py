@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spool.billing_hours import SentHour
+from spool.billing.hours import SentHour
 
 
 class MemoryBillingHours:

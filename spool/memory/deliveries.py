@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
 from itertools import count
+
+from msgspec.structs import replace
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, rules, transitions
@@ -25,6 +27,7 @@ from spool.deliveries.values import (
 )
 from spool.errors import NotThere
 from spool.memory.log import MemoryLog
+from spool.record import Record
 
 
 class MemoryDeliveries(SentDeliveries):
@@ -41,7 +44,7 @@ class MemoryDeliveries(SentDeliveries):
 
     # -- choosing what to send -------------------------------------------------------------------------------------
 
-    async def declare(self, specs: Sequence[RouteSpec]) -> None:
+    async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         self._routes = {name: replace(route, orphaned=True) for name, route in self._routes.items()}
         for spec in specs:
             known = self._routes.get(spec.name)
@@ -49,17 +52,20 @@ class MemoryDeliveries(SentDeliveries):
                 highest, lowest = self._log.accepted(spec.topic), self._log.oldest(spec.topic)
                 known = routes.begin(spec, accepted=highest, oldest=lowest)
             self._routes[spec.name] = replace(known, required=spec.required, orphaned=False)
+        if not at_start:
+            return
         for id in [id for id, delivery in self._deliveries.items() if delivery.sending]:
             self._write(transitions.interrupted(self._deliveries[id]))
         for id, delivery in self._deliveries.items():
             self._deliveries[id] = replace(delivery, not_before=0.0)
         self._in_hand.clear()
+        self.version += 1
 
-    async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
+    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
         known = self._known(route)
         free = [delivery for delivery in self._free(route) if delivery.not_before <= now]
         normal = next((delivery for delivery in free if not delivery.replay), None)
-        return self._take(normal or self._cut(known, max_records) or next(iter(free), None))
+        return self._take(normal or self._cut(known, max_records, below) or next(iter(free), None))
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         known = self._known(route)
@@ -81,6 +87,29 @@ class MemoryDeliveries(SentDeliveries):
         if stored is not None:
             self._deliveries[delivery.id] = replace(stored, mark=mark)
 
+    async def restored(self, *, hold_back: str | None) -> None:
+        for delivery in [each for each in self._deliveries.values() if each.state == OPEN]:
+            self._write(transitions.restored(delivery, hold_back=hold_back))
+        for route in list(self._routes.values()) if hold_back is not None else ():
+            highest = self._log.accepted(route.topic)
+            self._write(transitions.hold_rest(route, accepted=highest, reason=hold_back or ""))
+
+    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
+        self._known(route)
+        for delivery in self._free(route):
+            change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
+            if change is not None:
+                self._write(change)
+        known = self._known(route)
+        closed = self._log.closed_below(known.topic) - 1
+        self._write(transitions.hold_rest(known, accepted=closed, reason=reason))
+        return [each for each in await self.unknowns() if each.route == route and each.reason == reason]
+
+    async def hand_over(self, id: int, *, damaged: int) -> None:
+        found = self._stored(id, UNKNOWN)
+        if found is not None:
+            self._write(transitions.hand_over(found, damaged=damaged))
+
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         found = [delivery for _, delivery in sorted(self._deliveries.items()) if delivery.state == UNKNOWN]
         return [self._unknown(delivery) for delivery in found]
@@ -94,7 +123,7 @@ class MemoryDeliveries(SentDeliveries):
         return self._unknown(found)
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
-        names = [each.name for each in fields(UnsettledDelivery)]
+        names = [each.name for each in dataclasses.fields(UnsettledDelivery)]
         stored = [delivery for _, delivery in sorted(self._deliveries.items())]
         return [UnsettledDelivery(**{name: getattr(one, name) for name in names}) for one in stored]
 
@@ -102,6 +131,7 @@ class MemoryDeliveries(SentDeliveries):
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         self._routes[route] = replace(self._known(route), state=state, reason=reason)
+        self.version += 1
 
     async def routes(self) -> Sequence[RouteState]:
         return [self._state(route) for _, route in sorted(self._routes.items())]
@@ -114,6 +144,7 @@ class MemoryDeliveries(SentDeliveries):
         for delivery in self._of(route):
             del self._deliveries[delivery.id]
         self._refusals.pop(route, None)
+        self.version += 1
         return queued
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
@@ -148,12 +179,19 @@ class MemoryDeliveries(SentDeliveries):
         changes = [transitions.retry_dead(letter, self._routes.get(letter.route)) for letter in letters]
         for change in changes:
             self._write(change)
+        self.dead_version += 1
         return len(changes)
+
+    async def dead_edit(self, id: int, record: Record) -> None:
+        letter = transitions.edit_dead(self._dead_letters([id]), record)
+        self._write(transitions.retry_dead(letter, self._routes.get(letter.route)))
+        self.dead_version += 1
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
         letters = self._dead_letters(ids)
         for letter in letters:
             self._write(transitions.discard_dead(letter))
+        self.dead_version += 1
         return len(letters)
 
     # -- what the log asks -----------------------------------------------------------------------------------------
@@ -225,10 +263,11 @@ class MemoryDeliveries(SentDeliveries):
         self._deliveries[delivery.id] = delivery = replace(delivery, sending=True)
         return delivery.read_with(self._routes[delivery.route].acceptances)
 
-    def _cut(self, route: StoredRoute, max_records: int) -> StoredDelivery | None:
+    def _cut(self, route: StoredRoute, max_records: int, below: int | None = None) -> StoredDelivery | None:
         waiting = sum(not delivery.replay and not delivery.waits_apart for delivery in self._free(route.name))
-        closed_below = self._log.closed_below(route.topic)
-        change = transitions.cut(route, waiting=waiting, closed_below=closed_below, max_records=max_records)
+        closed = self._log.closed_below(route.topic)
+        closed = closed if below is None else min(closed, below)
+        change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
         return None if change is None else self._write(change)[0]
 
     def _fresh_single(self, route: StoredRoute, singles: Iterable[StoredDelivery]) -> StoredDelivery | None:
@@ -251,6 +290,7 @@ class MemoryDeliveries(SentDeliveries):
 
     def _write(self, change: RouteChange) -> list[StoredDelivery]:
         """Everything that a change does; returns the added deliveries with their ids."""
+        self.version += 1
         for id in change.removed:
             del self._deliveries[id]
         if change.changed is not None:
@@ -266,7 +306,7 @@ class MemoryDeliveries(SentDeliveries):
             refusals = self._refusals.setdefault(change.route, deque(maxlen=rules.KEPT_REFUSALS))
             refusals.appendleft(change.refusal)
         if change.dead is not None:
-            letter = replace(change.dead, id=next(self._ids))
+            letter = dataclasses.replace(change.dead, id=next(self._ids))
             self._dead[letter.id] = letter
         if change.no_longer_dead is not None:
             del self._dead[change.no_longer_dead]

@@ -15,7 +15,11 @@ class MemoryDevices:
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return list(self._devices.values()), list(self._names.values())
 
-    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+    async def write(
+        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> None:
+        for id in deleted:
+            self._devices.pop(id, None)
         self._devices.update({device.id: device for device in devices})
         self._names.update({one.name: one for one in names})
         for name in gone:

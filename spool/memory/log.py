@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spool import streams
+from spool.billing import drops as billing_drops
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolUnavailable
 from spool.log import books, retention
@@ -29,9 +30,10 @@ from spool.log.retention import Candidate, DrainRate, Progress, Reader
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
+from spool.memory.billing_drops import MemoryBillingDrops
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
-from spool.record import NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
+from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
 
 
@@ -92,6 +94,7 @@ class MemoryLog:
         self._closing = False
         self.repeated_ids = 0
         self.streams = MemoryStreams()
+        self.billing_drops = MemoryBillingDrops()
         self.partial_reports = MemoryPartialReports()
         self._streams_since = clock.now()
         self.readers: list[Reader] = []
@@ -124,6 +127,8 @@ class MemoryLog:
         return terms.receipt(self._sealer.seal(self._last_commit, 0))
 
     def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        drops = plan.records.get(BILLING_DATA, ())
+        billing_drops.apply(self.billing_drops, plan.first.get(BILLING_DATA, 1), drops, at=plan.at)
         operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
         streams.apply(self.streams, operations, now=plan.at, since=self._streams_since)
         for topic, records in plan.records.items():
@@ -153,12 +158,12 @@ class MemoryLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
-        return self.entries(topic, first, last)
+    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+        return self.entries(topic, first, last, with_open=with_open)
 
-    def entries(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+    def entries(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
         """What `read` answers, without waiting."""
-        last = min(last, self.closed_below(topic) - 1)
+        last = min(last, (self.next_number(topic) if with_open else self.closed_below(topic)) - 1)
         found = []
         for kept in self._between(topic, first, last):
             begin, end = max(first, kept.first), min(last, kept.last)
@@ -207,6 +212,9 @@ class MemoryLog:
 
     def closed_below(self, topic: str) -> int:
         return self._horizon.closed_below(topic)
+
+    def next_number(self, topic: str) -> int:
+        return self._planner.next_numbers.get(topic, 1)
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._index.whereabouts(id)

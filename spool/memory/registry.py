@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spool.listing import ListPage, ListQuery, page_of
 from spool.memory import transactions
 from spool.registry.audit import AuditRow
+from spool.registry.connections import BillingConnection
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
@@ -29,6 +30,8 @@ class MemoryRegistryRows:
         self._links: dict[bytes, ConsoleLink] = {}
         self._insights: dict[str, Insight] = {}
         self._comments: dict[int, Comment] = {}
+        self._connections: dict[str, BillingConnection] = {}
+        self._documents: dict[tuple[str, str], str] = {}  # as JSON text, so that nobody holds what is kept
         self._audit: list[AuditRow] = []
         self._newest = {"key": 0, "comment": 0}  # ids are given once, also when the newest row is deleted
 
@@ -144,6 +147,28 @@ class MemoryRegistryRows:
 
     def delete_comments(self, insight: str) -> None:
         self._comments = {id: comment for id, comment in self._comments.items() if comment.insight != insight}
+
+    def connections(self) -> Sequence[BillingConnection]:
+        return sorted(self._connections.values(), key=lambda connection: connection.id)
+
+    def put_connection(self, connection: BillingConnection) -> None:
+        self._connections[connection.id] = connection
+
+    def delete_connection(self, id: str) -> None:
+        self._connections.pop(id, None)
+
+    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        return {id: json.loads(body) for (each, id), body in sorted(self._documents.items()) if each == kind}
+
+    def document(self, kind: str, id: str) -> Mapping[str, Any] | None:
+        body = self._documents.get((kind, id))
+        return None if body is None else json.loads(body)
+
+    def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
+        self._documents[kind, id] = json.dumps(body)
+
+    def delete_document(self, kind: str, id: str) -> None:
+        self._documents.pop((kind, id), None)
 
     def add_audit(
         self,

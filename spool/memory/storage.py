@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import secrets
 
+from spool.clusters import ClusterTable
+from spool.container_files.files import ContainerFiles
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool
 from spool.memory.billing_hours import MemoryBillingHours
+from spool.memory.clusters import MemoryClusters
+from spool.memory.container_files import MemoryContainerRows, MemoryContents
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
@@ -27,9 +31,14 @@ async def open_storage(options: StorageOptions) -> Storage:
         deliveries=spool.deliveries,
         partial_reports=spool.partial_reports,
         devices=spool.devices,
+        clusters=await ClusterTable.open(MemoryClusters(), clock=options.clock),
         streams=spool.streams,
         book=StreamBook([]),
         billing_hours=MemoryBillingHours(),
+        container_files=await ContainerFiles.open(
+            MemoryContainerRows(), MemoryContents(), options.container, options.clock
+        ),
+        billing_drops=spool.log.billing_drops,
         ledger=ledger,
         registry=registry,
         registry_problem="",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from spool.listing import ListPage, ListQuery, page_of
 from spool.stream_limits import size_of, to_free
-from spool.streams import Stream, StreamSize, Total
+from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
 
 class MemoryStreams:
@@ -48,8 +48,8 @@ class MemoryStreams:
         found = [one for one in self._totals.values() if one.stream == stream]
         return sorted(found, key=lambda one: (one.start_time, one.key))
 
-    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
-        return page_of(await self.totals(stream), query)
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+        return page_of(filter(part.holds, await self.totals(stream)), query)
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         return {place: self._totals[place] for place in keys if place in self._totals}

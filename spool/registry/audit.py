@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spool.registry.operators import Actor
@@ -17,6 +17,9 @@ class AuditedChange:
     target: str
     before: Mapping[str, object] | None = None
     after: Mapping[str, object] | None = None
+
+
+Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]  # adds the audit rows of changes that happen together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ class Changes:
         self._secret = secret
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
+        self.version = 0  # grows with every change
 
     def secret(self, use: str) -> bytes:
         """The installation's secret for one use alone."""
@@ -38,6 +39,7 @@ class Changes:
         async def both() -> T:
             async with self._turn:
                 result = await self._store.change(work)
+                self.version += 1
                 if apply is not None:
                     apply(result)
                 return result

@@ -11,6 +11,7 @@ from decimal import Decimal, InvalidOperation
 from urllib.parse import urlsplit
 
 from spool.errors import Invalid
+from spool.registry.texts import check_one_of, storable
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
@@ -45,12 +46,14 @@ class Finding:
     What a detector found. `key` is the same whenever it finds the same thing again.
 
     `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new again
-    when there is evidence from after it was addressed, or when the state went away and came back.
+    when there is evidence from after it was addressed, or when the state went away and came back. `channels` are told
+    when it opens, whatever else they are told of.
     """
 
     key: str
     draft: Draft
     newest: float | None = None
+    channels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,25 +123,23 @@ def checked(draft: Draft) -> Draft:
 
 
 def checked_status(status: str) -> str:
-    if status not in STATUSES:
-        raise Invalid("status must be one of " + ", ".join(STATUSES))
+    check_one_of("status", status, STATUSES)
     return status
 
 
 def checked_effort(effort: str) -> str:
-    if effort not in EFFORTS:
-        raise Invalid("effort must be one of " + ", ".join(EFFORTS))
+    check_one_of("effort", effort, EFFORTS)
     return effort
 
 
-def checked_amount(amount: str) -> str:
+def checked_amount(amount: str, *, field: str = "cost_impact") -> str:
     """Plain decimal text, without an exponent."""
     try:
         found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
         found = Decimal("NaN")
     if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
-        raise Invalid("cost_impact must be a decimal number of dollars, such as 12.50")
+        raise Invalid(f"{field} must be a decimal number, such as 12.50")
     return f"{found:f}"
 
 
@@ -174,5 +175,4 @@ def dollars(amount: Decimal) -> str:
 def _text(name: str, text: str, most: int) -> str:
     if len(text) > most:
         raise Invalid(f"{name} has at most {most} characters")
-    # A lone surrogate cannot be stored as text.
-    return text.encode("utf-8", "replace").decode()
+    return storable(text)

@@ -1,4 +1,4 @@
-"""The registry: keys, operators, insights and the audit list. Its rows are an engine's (`spool.registry.rows`)."""
+"""The registry: a table for each noun, from keys to recommendations, and the audit rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.tables.budgets import BudgetTable
+from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.keys import KeyTable
+from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
+from spool.registry.tables.recommendations import RecommendationTable
+from spool.registry.tables.views import ViewTable
 
 
 class Registry:
@@ -22,18 +27,31 @@ class Registry:
         self._changes = changes
         self.keys = KeyTable(changes)
         self.operators = OperatorTable(changes)
-        self.insights = InsightTable(changes)
+        self.notices = NoticeTable(changes)
+        self.insights = InsightTable(changes, self.notices)
+        self.connections = ConnectionTable(changes)
+        self.views = ViewTable(changes)
+        self.budgets = BudgetTable(changes)
+        self.recommendations = RecommendationTable(changes)
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
-        """`secret` is spool.installation.installation_secret's. The store is closed when its keys cannot be read."""
+        """`secret` is spool.installation.installation_secret's. The store is closed when it cannot be read."""
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.keys.load()
+            await registry.connections.load()
+            await registry.views.load()
+            await registry.budgets.load()
         except BaseException:
             await registry.close()
             raise
         return registry
+
+    @property
+    def version(self) -> int:
+        """Grows with every change, of whatever is in it."""
+        return self._changes.version
 
     async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
         """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""

@@ -16,6 +16,11 @@ PING = "ai-control-plane:ping-device"
 CREATE_EVENT = "events_v1:create_event"
 BILLING_DROP = "connections:create_billing_external_billing_drop"
 VALIDATE_BILLING_DROP = "connections:create_billing_external_validate_billing_drop"
+UPLOAD_CONTAINER_FILES = "container-metrics_v1:upload"
+ABANDON_CONTAINER_FILES = "container-metrics_v1:abandon"
+CONTAINER_STATUS = "container-metrics_v1:get-status"
+AI_HUB = "ai-hub:mcp"
+REMOTE_WRITE_CONTAINERS = "container-metrics_v1:legacy"
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Send AI Telemetry": ("ai-telemetry-ingest:ingest-ai-telemetry",),

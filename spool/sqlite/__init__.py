@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from spool.clock import Clock
+from spool.clusters import ClusterTable
+from spool.container_files.files import ContainerFiles
 from spool.devices import DeviceTable
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
-from spool.settings import SpoolSettings
+from spool.settings import ContainerSettings, SpoolSettings
 from spool.sqlite import recovery
+from spool.sqlite.clusters import SqliteClusters
+from spool.sqlite.container_contents import DiskContents
+from spool.sqlite.container_rows import SqliteContainerRows
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import routes
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
@@ -28,6 +33,7 @@ from spool.streams import StreamBook
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
 FILE = "spool.sqlite"
+NO_OTHER_LIMITS = ContainerSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,9 @@ class SqliteSpool:
     log: SqliteLog
     deliveries: SqliteDeliveries
     partial_reports: SqlitePartialReports
+    container_files: ContainerFiles
     devices: DeviceTable
+    clusters: ClusterTable
     streams: SqliteStreams
     book: StreamBook
     secret: bytes
@@ -66,6 +74,7 @@ async def open_spool(
     clock: Clock,
     observer: Observer | None = None,
     cache_bytes: int = CACHE_BYTES,
+    container: ContainerSettings = NO_OTHER_LIMITS,
 ) -> SqliteSpool:
     """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
@@ -86,10 +95,13 @@ async def open_spool(
                 cache_bytes=cache_bytes,
             )
 
+        async def open_container_files(database: Database) -> ContainerFiles:
+            return await ContainerFiles.open(SqliteContainerRows(database), DiskContents(directory), container, clock)
+
         try:
-            kept = await _SpoolFile.read(directory, clock, new_log)
+            kept = await _SpoolFile.read(directory, clock, new_log, open_container_files)
         except SpoolDamaged:  # it is marked now, and opening again salvages
-            kept = await _SpoolFile.read(directory, clock, new_log)
+            kept = await _SpoolFile.read(directory, clock, new_log, open_container_files)
     except BaseException:
         lock.release()
         raise
@@ -100,7 +112,9 @@ async def open_spool(
         log=kept.log,
         deliveries=SqliteDeliveries(kept.database, log=kept.log, clock=clock),
         partial_reports=SqlitePartialReports(kept.database),
+        container_files=kept.container_files,
         devices=kept.devices,
+        clusters=kept.clusters,
         streams=kept.streams,
         book=kept.book,
         secret=secret,
@@ -114,22 +128,32 @@ class _SpoolFile:
 
     database: Database
     log: SqliteLog
+    container_files: ContainerFiles
     devices: DeviceTable
+    clusters: ClusterTable
     streams: SqliteStreams
     book: StreamBook
     incarnation: str
 
     @classmethod
-    async def read(cls, directory: Path, clock: Clock, new_log: Callable[[Database], SqliteLog]) -> _SpoolFile:
+    async def read(
+        cls,
+        directory: Path,
+        clock: Clock,
+        new_log: Callable[[Database], SqliteLog],
+        open_container_files: Callable[[Database], Awaitable[ContainerFiles]],
+    ) -> _SpoolFile:
         """SpoolDamaged if damage is met that opening again salvages."""
         database = await recovery.open_database(directory / FILE, clock)
         try:
             devices = await DeviceTable.open(SqliteDevices(database))
+            clusters = await ClusterTable.open(SqliteClusters(database), clock=clock)
             streams = await SqliteStreams.open(database, clock)
             book = StreamBook(await streams.streams())
             incarnation = await database.read(recovery.incarnation)
             log = new_log(database)
             await log.open()
+            container_files = await open_container_files(database)
         except Exception as error:
             is_damage = await recovery.is_damage(database, error)
             await database.close()
@@ -139,4 +163,13 @@ class _SpoolFile:
         except BaseException:
             await database.close()
             raise
-        return cls(database=database, log=log, devices=devices, streams=streams, book=book, incarnation=incarnation)
+        return cls(
+            database=database,
+            log=log,
+            container_files=container_files,
+            devices=devices,
+            clusters=clusters,
+            streams=streams,
+            book=book,
+            incarnation=incarnation,
+        )

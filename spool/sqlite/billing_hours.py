@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from spool.billing_hours import SentHour
+from spool.billing.hours import SentHour
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 

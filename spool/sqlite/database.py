@@ -201,7 +201,8 @@ class Database:
     def is_in_place(self) -> bool:
         """False when the file or its log was removed or replaced: what is written now is gone after the process."""
         try:
-            return _identity(self.path) == self._identity and self._wal.exists()
+            self._wal.stat()
+            return _identity(self.path) == self._identity
         except OSError:
             return False
 

@@ -21,6 +21,8 @@ _PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.jo
 
 _ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"
 
+_DELETE = "DELETE FROM devices WHERE id = ?"
+
 _PUT_NAME = "INSERT OR REPLACE INTO unenrolled (name, first_seen, last_seen, count, key) VALUES (?, ?, ?, ?, ?)"
 
 _FORGET_NAME = "DELETE FROM unenrolled WHERE name = ?"
@@ -42,8 +44,11 @@ class SqliteDevices:
 
         return await self._database.read(read)
 
-    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+    async def write(
+        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> None:
         def work(connection: sqlite3.Connection) -> None:
+            connection.executemany(_DELETE, [(id,) for id in deleted])
             connection.executemany(_PUT, [_row(device) for device in devices])
             connection.executemany(
                 _PUT_NAME, [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in names]

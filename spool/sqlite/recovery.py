@@ -20,6 +20,7 @@ from spool.clock import Clock
 from spool.directories import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
+from spool.sqlite.billing_drops import resize
 from spool.sqlite.damage import notes, numbers, write_ahead_log
 from spool.sqlite.damage.salvage import Salvaged, salvage, with_an_end
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
@@ -34,11 +35,14 @@ INCARNATION = "incarnation"
 SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
-    "pending", "event_types", "stream_sizes",
+    "pending", "event_types", "stream_sizes", "clusters", "container_files", "container_books",
 )  # fmt: skip
 SCRIPTS = (
     ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
     ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
+    ("deliveries/handed_over.sql",),
+    ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
+    ("deliveries/unmapped.sql", "log/event_amounts.sql"),
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -202,6 +206,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     try:
         salvaged = _salvaged(connection, aside, note)
         forget_whole(connection)
+        resize(connection)
         connection.execute(queries.KEEP_FACT, (SALVAGED, aside.name.encode()))
         connection.execute("COMMIT")
     except _NothingRead as error:

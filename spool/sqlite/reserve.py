@@ -12,8 +12,8 @@ import os
 import shutil
 from pathlib import Path
 
-from spool import disk
 from spool.clock import Clock
+from spool.disks import fullness
 
 SIZE = 32 << 20
 FILE = "reserve"
@@ -59,12 +59,12 @@ class Reserve:
     def give_up_when_full(self) -> None:
         """At a start: SQLite cannot even read without space for the files that it keeps beside the database."""
         for name in (FILE, START_FILE):
-            if disk.is_full(self._directory):
+            if fullness.is_full(self._directory):
                 self._release(name)
 
     def disk_is_full(self) -> bool:
         """Whether an input or output error may really be a full disk or quota."""
-        return disk.is_full(self._directory)
+        return fullness.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
         if self._held(name, size):
@@ -80,7 +80,7 @@ class Reserve:
                 os.close(descriptor)
         except OSError as error:  # no space, no inode, or over a quota
             path.unlink(missing_ok=True)
-            if error.errno not in disk.FULL:
+            if error.errno not in fullness.FULL:
                 raise
             return False
         return True

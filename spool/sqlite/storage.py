@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import AsyncExitStack
 from functools import partial
@@ -10,7 +11,9 @@ from pathlib import Path
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sqlite import FILE, SqliteSpool, open_spool
+from spool.sqlite.billing_drops import SqliteBillingDrops
 from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.copies import copy_files
 from spool.sqlite.damage.recovering import recover
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
@@ -36,6 +39,7 @@ async def _open(options: StorageOptions) -> Storage:
             clock=options.clock,
             observer=options.observer,
             cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
+            container=options.container,
         )
         stack.push_async_callback(spool.close)
         ledger = await open_ledger(
@@ -58,9 +62,12 @@ async def _open(options: StorageOptions) -> Storage:
             deliveries=spool.deliveries,
             partial_reports=spool.partial_reports,
             devices=spool.devices,
+            clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
             billing_hours=SqliteBillingHours(spool.database),
+            container_files=spool.container_files,
+            billing_drops=SqliteBillingDrops(spool.database),
             ledger=ledger,
             registry=registry,
             registry_problem=problem,
@@ -68,6 +75,7 @@ async def _open(options: StorageOptions) -> Storage:
             incarnation=spool.incarnation,
             close=stack.pop_all().aclose,
             is_damage=partial(is_damage, spool.database),
+            copy=lambda into: asyncio.to_thread(copy_files, options.directory, into),
         )
 
 

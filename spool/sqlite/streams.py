@@ -19,7 +19,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.lists import read_page
 from spool.sqlite.log import queries
 from spool.stream_limits import size_of, to_free
-from spool.streams import Stream, StreamSize, Total
+from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
 T = TypeVar("T")
 SINCE = "streams since"
@@ -39,6 +39,9 @@ _OWN = """
         ON CONFLICT (name) DO UPDATE SET created_by = excluded.created_by WHERE created_by = ''"""
 # What no operation in the log is about any more.
 _SETTLED = f"{_TOTAL} AND updated_at < ? AND start_time < ? ORDER BY start_time LIMIT ?"
+_HAS_VALUE = """
+    EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
+             WHERE named.key = ? AND one.value IN (SELECT value FROM json_each(?)))"""
 _PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -154,8 +157,8 @@ class SqliteStreams:
 
         return await self._read(work)
 
-    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
-        within = ("stream = ?", (stream,))
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+        within = _within(stream, part)
         return await self._guarded(
             self._database.snapshot(
                 lambda connection: read_page(connection, "stream_totals", query, _total, within=within)
@@ -176,6 +179,21 @@ class SqliteStreams:
             return await reading
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"streams cannot be read: {error}") from error
+
+
+def _within(stream: str, part: TotalsPart) -> tuple[str, Sequence[object]]:
+    """A condition for totals of a stream, and its values."""
+    terms = ["stream = ?"]
+    given: list[object] = [stream]
+    bounds = {"start_time >= ?": part.since, "start_time < ?": part.until}
+    for term, bound in bounds.items():
+        if bound is not None:
+            terms.append(term)
+            given.append(bound)
+    for name, accepted in part.dimensions.items():
+        terms.append(_HAS_VALUE)
+        given += [name, json.dumps(list(accepted))]
+    return " AND ".join(terms), given
 
 
 def follow(connection: sqlite3.Connection, plan: Plan) -> None:

@@ -8,16 +8,19 @@ from typing import Any
 
 import aiohttp
 
-from exporters.check import StreamCheck
+from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
 from gateway.cli.check import file_problems, try_receivers
 from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ConfigError
+from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError
 from spool.registry.keys import ENABLED
+
+_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # by the status of a probe
 
 State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
 
@@ -67,22 +70,24 @@ def read_state(config: Config) -> tuple[State, str]:
 
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
-    """Tries the upstream and the destinations; an empty export goes to those that speak OTLP."""
+    """Tries the upstream, the destinations and the channels; an empty export goes to those that speak OTLP."""
     streams, destinations = asyncio.run(try_receivers(config))
     if not streams:
         yield Diagnosis(about="upstream", status=NOTE, words="none: records are kept, priced and shown here")
     for stream in streams:
         yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
     for each in destinations:
-        status = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}.get(each.status, NOTE)
         words = f"{each.to}: {each.words or each.status}"
-        yield Diagnosis(about=f"destination {each.name}", status=status, words=words)
+        yield Diagnosis(about=f"destination {each.name}", status=_TRIED.get(each.status, NOTE), words=words)
+    for channel in asyncio.run(check_channels(config.notify, clock=SystemClock())):
+        words = f"{channel.to or channel.type}: {channel.words or channel.status}"
+        yield Diagnosis(about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=words)
 
 
 def _verdict(stream: StreamCheck) -> str:
     if stream.status == UNUSED or stream.key is None:
         return NOTE
-    return {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}.get(stream.status, NOTE)
+    return _TRIED.get(stream.status, NOTE)
 
 
 def _words(stream: StreamCheck) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
+from spool.disks.mounts import mount_of, nearest
 from spool.engines import SQLITE, engine_of
-from spool.mounts import mount_of, nearest
 from spool.settings import GIB, MIB
 from spool.steady_clock import EARLIEST
 

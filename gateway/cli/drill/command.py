@@ -18,7 +18,7 @@ from gateway.cli.drill.server import DrillFailed, DrillServer
 from gateway.cli.drill.traffic import Traffic, make
 from gateway.cli.drill.trial_config import MOST_HOLD_S
 from gateway.cli.output import show_json, show_table
-from spool.mounts import nearest
+from spool.disks.mounts import nearest
 
 COLUMNS = ("fault", "rounds", "acknowledged", "lost", "duplicates", "recovery_s", "note")
 

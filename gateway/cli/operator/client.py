@@ -33,8 +33,10 @@ from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError, SpoolLocked
 
 PATIENCE_S = 5.0
+SILENCE_S = 60.0  # of an event stream, which says something every 15 s
 ANSWER_S = 600.0  # a recount of a large spool takes minutes
 RETRY_EVERY_S = 0.1
+OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
 
 
@@ -70,7 +72,7 @@ class OperatorClient:
         """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
         parameters = f"?{urlencode(query)}" if query else ""
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
-        headers = {AS: quote(self.actor)}
+        headers = self._headers
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = None if body is None else orjson.dumps(body)
@@ -81,6 +83,36 @@ class OperatorClient:
             session.request(method, url, headers=headers, data=data) as response,
         ):
             return response.status, orjson.loads(await response.read())
+
+    async def events(self, path: str, *, query: Sequence[tuple[str, str]] = ()) -> AsyncIterator[tuple[str, Any]]:
+        """
+        The events of a stream of the running server, each with its data; OPENED is the first, when it has begun.
+
+        The command ends when the stream is refused.
+        """
+        socket = socket_path(self.config.data_dir)
+        if not await _answers(socket):
+            fail(f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name another --data")
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
+        timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
+            session.get(url, headers=self._headers) as response,
+        ):
+            if response.status >= 400:
+                fail(orjson.loads(await response.read())["error"]["message"], 2 if response.status in WRONG_USE else 1)
+            yield OPENED, None
+            name = ""
+            async for line in response.content:
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, orjson.loads(value)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {AS: quote(self.actor)}
 
 
 @asynccontextmanager

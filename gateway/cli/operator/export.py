@@ -11,7 +11,7 @@ import click
 from exporters.destinations import focus as focus_rows
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.report import warn_of_lacking
+from gateway.cli.operator.money.report import warn_of_lacking
 
 
 @click.group()

@@ -66,6 +66,16 @@ def create(
 
 list_command(
     keys,
+    "scopes",
+    root="scopes",
+    columns=("scope", "category", "use_case", "opens"),
+    filters={"scope": "", "category": "", "opens_nothing": "yes or no: whether no operation asks for it."},
+    help="List every scope that a key can have, with what it opens.",
+)
+
+
+list_command(
+    keys,
     "list",
     root="keys",
     columns=COLUMNS,
@@ -180,10 +190,20 @@ def _show_secret(payload: dict[str, Any], as_json: bool) -> None:
         return
     _show_details(payload["key"])
     click.echo(f"\nIts secret, shown this once:\n\n    {payload['secret']}\n")
+    _tell_of_empty(payload)
 
 
 def _show_key(payload: dict[str, Any], as_json: bool) -> None:
-    show_json(payload) if as_json else _show_details(payload["key"])
+    if as_json:
+        show_json(payload)
+        return
+    _show_details(payload["key"])
+    _tell_of_empty(payload)
+
+
+def _tell_of_empty(payload: dict[str, Any]) -> None:
+    for scope in payload.get("opens_nothing", ()):
+        click.echo(f"the scope {scope} opens nothing: see tollhouse keys scopes", err=True)
 
 
 def _show_details(key: dict[str, Any]) -> None:

@@ -53,11 +53,17 @@ def paged(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show_page(
-    client: OperatorClient, page: PageRequest, root: str, columns: Sequence[str], filters: Mapping[str, Sequence[str]]
+    client: OperatorClient,
+    page: PageRequest,
+    root: str,
+    columns: Sequence[str],
+    filters: Mapping[str, Sequence[str]],
+    *,
+    path: str | None = None,
 ) -> None:
-    """Prints a page of the list under /ROOT as JSON, or as a table with the cursor of the next page."""
+    """Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next."""
     given = [(name, value) for name, values in filters.items() for value in values]
-    payload = client.request("GET", "/" + root.replace("_", "-"), query=[*page.query, *given])
+    payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *given])
     if page.as_json:
         show_json(payload)
         return

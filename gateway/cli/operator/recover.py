@@ -62,7 +62,7 @@ async def _recover(config: Config, file: Path) -> Recovered:
 
 async def _open(config: Config, *, new_registry: bool) -> str:
     """What is wrong with the registry, or ""."""
-    from gateway.assembly import open_storage
+    from gateway.assembly.storage import open_storage
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
         return storage.registry_problem

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
+import orjson
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
@@ -12,6 +13,7 @@ from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.recover import recover
 from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
+from gateway.cli.transfer.bundles import export_bundle, import_bundle
 from spool.log.books import LEFT_OUT
 from spool.record import USAGE_EVENTS
 
@@ -31,6 +33,8 @@ def spool() -> None:
 
 
 spool.add_command(recover)
+spool.add_command(export_bundle)
+spool.add_command(import_bundle)
 
 
 @spool.command()
@@ -110,6 +114,27 @@ def retry_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None, 
     """Send dead letters again."""
     payload = client.request("POST", "/dead/retry", body=_letters(ids, route, every))
     show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
+
+
+@dead.command("edit")
+@click.argument("id", type=int)
+@click.argument("file", type=click.File("rb"))
+@as_json
+@with_client
+def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) -> None:
+    """
+    Send a dead letter again with other values, from a JSON FILE or - for standard input.
+
+    It is the `record` of `spool dead show ID --json`, changed, or its changed fields alone. The log and the ledger keep
+    the record as it came.
+    """
+    try:
+        record = orjson.loads(file.read())
+    except orjson.JSONDecodeError as error:
+        fail(f"{file.name} is not JSON: {error}", 2)
+    payload = client.request("PATCH", f"/dead/{id}", body={"record": record})
+    fields = ", ".join(payload["edited"]["fields"])
+    show_json(payload) if as_json else click.echo(f"dead letter {id} will be sent again, with another {fields}")
 
 
 @dead.command("discard")
@@ -271,7 +296,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
     if types:
         more = unsent["pagination"]["total_count"] - SHOWN_TYPES
         named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (f" and {more} more" if more > 0 else "")
-        click.echo(f"\nusage events that are kept and not sent upstream: {named} (tollhouse streams events)")
+        click.echo(f"\nusage events that are kept and not sent upstream: {named} (tollhouse events types)")
 
 
 def _summed(topic: dict[str, Any]) -> dict[str, Any]:

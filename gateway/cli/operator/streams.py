@@ -6,12 +6,11 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
+from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.output import as_json, show_json
 
 COLUMNS = ("name", "type", "granularity", "dimensions")
 UNKNOWN_COLUMNS = ("id", "route", "first", "last", "reason")
-EVENT_TYPE_COLUMNS = ("type", "count", "last_seen", "sent_as")
 _MOST = 1000
 
 
@@ -31,16 +30,6 @@ def list_streams(client: OperatorClient, page: PageRequest, unknown: bool, **fil
         show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
     else:
         show_page(client, page, "streams", COLUMNS, filters)
-
-
-list_command(
-    streams,
-    "events",
-    root="event_types",
-    columns=EVENT_TYPE_COLUMNS,
-    filters={"type": "", "sent": "yes or no: whether the type leaves for the upstream."},
-    help="List types of usage events. Those without a mapping in upstream.events are kept and not sent.",
-)
 
 
 @streams.command()

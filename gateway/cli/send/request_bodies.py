@@ -227,7 +227,7 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
 
 def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
     """Items in as few bodies as the bounds allow; an OTLP request is a body of its own."""
-    filling = _Filling(digest)
+    filling = _OpenBody(digest)
     failure: Exception | None = None
     while True:
         try:
@@ -249,7 +249,7 @@ def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBod
         raise failure
 
 
-class _Filling:
+class _OpenBody:
     """The body that is being filled."""
 
     def __init__(self, digest: RunningDigest) -> None:

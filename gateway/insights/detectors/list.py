@@ -5,26 +5,29 @@ from __future__ import annotations
 from gateway.insights.detectors import (
     cost_gap,
     dead_letters,
-    dear_model,
     doubled_source,
     idle_key,
     missing_price,
     moved_clock,
-    mute_device,
     no_owner,
     repeated_ids,
     retry_storm,
     spend_spike,
     stuck_route,
     unknown_arrival,
+    unmapped_events,
     unrecognised_shape,
-    unused_cache,
+    view_anomaly,
     wide_key,
 )
+from gateway.insights.detectors.senders import mute_device, silent_cluster
 from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
-    spend_spike, missing_price, cost_gap, no_owner, doubled_source, unused_cache, dear_model, retry_storm,
-    unrecognised_shape, stuck_route, unknown_arrival, dead_letters, idle_key, wide_key, mute_device, repeated_ids,
-    moved_clock,
+    spend_spike, view_anomaly, missing_price, cost_gap, no_owner, doubled_source, retry_storm, unrecognised_shape,
+    stuck_route, unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, repeated_ids,
+    moved_clock, unmapped_events,
 )  # fmt: skip
+
+# Recommendations tell these now: what they found is gone, and goes from the list.
+RETIRED = ("unused_cache", "dear_model")

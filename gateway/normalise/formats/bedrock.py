@@ -101,24 +101,33 @@ def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     elif wrappers and "logEvents" in members:
         yield from _of_subscription(members, unfolding, wrappers - 1)
     else:
+        del members  # of a large record that was cleaned they hold a copy, while the record is read
         yield raw
 
 
 def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
-    for index, record in enumerate(filter(len, payload.array(records))):
+    index = 0
+    for record in payload.array(records):
+        if not len(record):
+            yield record
+            continue
         yield from unfolding.take_off(record)
         yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
+        index += 1
 
 
 def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int) -> Items:
-    if bytes(packed) == b"null":
+    if payload.is_null(packed):
         yield packed
         return
     try:
         body = yield from unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
-        for item in filter(len, payload.items(body)):
-            yield from unfolding.take_off(item)
-            yield from _unwrapped(item, unfolding, wrappers)
+        for item in payload.items(body):
+            if len(item):
+                yield from unfolding.take_off(item)
+                yield from _unwrapped(item, unfolding, wrappers)
+            else:
+                yield item
     except payload.TooBig:
         yield Unreadable(f"{field} unfolds to more than {MAX_PIECE} bytes")
     except payload.UNREADABLE:
@@ -133,17 +142,26 @@ def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> I
     if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch tests the subscription
         yield b"{}"
         return
-    for index, event in enumerate(filter(len, payload.array(members["logEvents"]))):
-        yield from unfolding.take_off(event)
-        if bytes(event) == b"null":
+    index = 0
+    for event in payload.array(members["logEvents"]):
+        if not len(event):
             yield event
             continue
-        try:
-            message = msgspec.json.decode(event, type=_LogEvent).message
-        except payload.UNREADABLE:
-            yield Unreadable(f"logEvents[{index}].message is not text")
-        else:
-            yield from _unwrapped(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
+        yield from unfolding.take_off(event)
+        yield from _of_log_event(event, index, unfolding, wrappers)
+        index += 1
+
+
+def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers: int) -> Items:
+    if payload.is_null(event):
+        yield event
+        return
+    try:
+        message = msgspec.json.decode(event, type=_LogEvent).message
+    except payload.UNREADABLE:
+        yield Unreadable(f"logEvents[{index}].message is not text")
+    else:
+        yield from _unwrapped(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
 def calls(event: BedrockEvent) -> Iterable[Call]:
@@ -187,11 +205,6 @@ def _operation(written: str | None, model: str | None) -> str | None:
     return None
 
 
-class FirehoseDelivery(msgspec.Struct, rename="camel"):
-    request_id: str
-    records: msgspec.Raw  # there may be millions
-
-
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
     """Firehose repeats a delivery whole until it reads its own request id and a time in milliseconds."""
     request_id = _firehose_request_id(body)
@@ -212,9 +225,10 @@ def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> F
 
 def _firehose_request_id(body: bytes) -> str | None:
     """The request id of a Firehose delivery, None for any other body."""
+    members = payload.peek(body)
     try:
-        return msgspec.json.decode(body, type=FirehoseDelivery).request_id
-    except payload.UNREADABLE:
+        return msgspec.json.decode(members["requestId"], type=str) if "records" in members else None
+    except (KeyError, *payload.UNREADABLE):
         return None
 
 

@@ -19,7 +19,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import BY_NAME
+from gateway.normalise.reading.operations import BY_NAME, of_function
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
@@ -88,8 +88,8 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     trace_id = bytes(members.get("TraceID", b"null"))
     if len(trace_id) > _MAX_ID:
         trace_id = b"null"
-    for span in filter(len, payload.array(spans)):
-        yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span))
+    for span in payload.array(spans):
+        yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span)) if len(span) else span
 
 
 def calls(event: BifrostEvent) -> Iterable[Call]:
@@ -127,8 +127,9 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     """The name's first word; else what the attempt states: its first releases called every call by its kind."""
     name = text(span.Name) or ""
-    if span.Kind == _CALL and name.partition(" ")[0] not in ("", _CALL):
-        return name.partition(" ")[0]
+    word = name.partition(" ")[0]
+    if span.Kind == _CALL and word not in ("", _CALL):
+        return of_function(word) or word
     stated = text(attributes.operation)
     return None if stated is None else BY_NAME.get(stated)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
@@ -11,7 +11,7 @@ from gateway.normalise.reading import values
 from gateway.normalise.reading.tags import is_secret
 
 
-class Caller(NamedTuple):
+class Caller(Struct, frozen=True, gc=False):
     """Who a call was made for, as far as one set of attributes says."""
 
     user: str | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING
-from gateway.normalise.otlp.product import MONEY_UNIT, Kind, LogDialect, MetricFamily, Product, TokenNames
+from gateway.normalise.otlp.product import MONEY_UNIT, Fields, Kind, LogDialect, MetricFamily, Product, TokenNames
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 
 LOGGED = LogDialect(
@@ -42,8 +44,17 @@ _TYPES = {
 TOKEN_USAGE = "gen_ai.client.token.usage"
 INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
 
+# In the spans that Anthropic's own libraries write, whoever stands above them.
+_ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
+
+
+def _one_hour(value: Any) -> Fields:
+    return {"cache_write_1h": value}
+
+
 OTEL = Product(
     source="otel",
+    containers={_ONE_HOUR: _one_hour},
     texts={
         # Whoever keeps a provider's usage object, or its answer, keeps it under one of these.
         **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),

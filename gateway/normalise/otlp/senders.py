@@ -54,7 +54,8 @@ class Senders:
         self.enter(resource)
         shape = shape_of(attributes)
         caller = nearest(caller_of(attributes, shape, product), self.caller)
-        record.user, record.team, record.session, record.api_key = caller
+        record.user, record.team, record.session = caller.user, caller.team, caller.session
+        record.api_key = caller.api_key
         record.tags = self.tags_of(product, record.user, attributes, shape)
 
     def tags_of(

@@ -2,7 +2,8 @@
 Usage objects of every shape, in JSON or in Python's own text, as products put them into one attribute; and
 the figures of a provider's whole answer, where an attribute holds it.
 
-Read while decoding: of the text nothing is kept but counts, and the id of the answer.
+Read while decoding: of the text nothing is kept but counts, the id of the answer, and the tier that served it
+where that has prices of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
+from spool.processing import MODES
 
 _LONGEST_USAGE = 16 * 1024
 _JSON = ("{", "[")
@@ -79,7 +81,13 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
     found = {field: number for field, number in tokens._asdict().items() if number is not None}
     if found and total is not None:
         found["total"] = total
-    return found
+    return found | _tier(usage.service_tier) if found else found
+
+
+def _tier(*stated: Any) -> dict[str, Any]:
+    """OpenAI states it beside the usage, Anthropic in it; "auto" and what else JSON has is none."""
+    tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
+    return {} if tier is None else {"service_tier": tier}
 
 
 def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
@@ -133,6 +141,7 @@ class AnswerMetadata(Struct):
     """LangChain's `response_metadata` and `llm_output`."""
 
     id: Any = None
+    service_tier: Any = None
     usage: UsageObject | Other = None
     token_usage: UsageObject | Other = None
 
@@ -167,6 +176,7 @@ class ProviderAnswer(Struct):
     modelVersion: Any = None
     model_version: Any = None
     role: Any = None
+    service_tier: Any = None
     usage: UsageObject | Other = None
     usageMetadata: UsageObject | Other = None
     usage_metadata: UsageObject | Other = None
@@ -180,7 +190,7 @@ _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
 def answer_in(written: str) -> dict[str, Any]:
-    """The counts and the id (`response_id`) of an answer in JSON; empty for any other text."""
+    """The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text."""
     if not written.startswith(_JSON):
         return {}
     try:
@@ -213,7 +223,7 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
         found["response_id"] = metadata.id
     elif _is_given(stated) or (is_whole and _is_unique(stated)):
         found["response_id"] = stated
-    return found
+    return _tier(answer.service_tier, metadata.service_tier) | found
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
@@ -221,6 +231,7 @@ def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
     found: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
+    tiers: list[Any] = []
     generations = answer.generations if isinstance(answer.generations, list) else []
     if len(generations) == 1:
         for choice in generations[0]:
@@ -228,9 +239,10 @@ def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
             for message in (nested(outer.kwargs, LangChainMessage), outer):
                 metadata = nested(message.response_metadata, AnswerMetadata)
                 ids += [metadata.id, message.id]
+                tiers.append(metadata.service_tier)
                 found = found or _first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
         ids.append(whole.id)
-    found = found or _first_counts(whole.usage, whole.token_usage)
+    found = _tier(*tiers) | (found or _first_counts(whole.usage, whole.token_usage))
     given = next((id for id in ids if _is_given(id)), None)
     return found if given is None else {**found, "response_id": given}
 

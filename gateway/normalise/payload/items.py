@@ -2,14 +2,13 @@
 Bodies into raw items, by their first bytes and never by a content type: one document, an array, or lines.
 
 An item stays undecoded bytes, so that a bad one is rejected alone. What Python senders write and JSON does
-not allow (NaN, lone surrogates, bytes that are no UTF-8) is cleaned, in one item only and with every digit
-kept.
+not allow is cleaned, in one item only and with every digit kept. However large a body is, no call into a
+parser takes more than a window of it: the event loop waits for its end, also where this runs on a thread.
 """
 
 from __future__ import annotations
 
 import binascii
-import re
 import zlib
 from collections.abc import Generator, Iterator
 from itertools import islice
@@ -18,6 +17,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
+from gateway.normalise.payload.cleaning import clean
+from gateway.normalise.payload.json_cut import find
+from gateway.normalise.payload.json_pieces import (
+    PASSED_OVER,
+    ValueEnds,
+    elements_of,
+    is_document,
+    members_in,
+    piece,
+)
 from gateway.normalise.payload.slices import TURN
 
 Raw = bytes | msgspec.Raw
@@ -27,8 +36,6 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _AT_ONCE = 1024 * 1024  # what is smaller is parsed whole, which is faster and takes 72 bytes an element
-_MARKS = 65536  # brackets and commas that are counted without a pause
-_PASSED_OVER = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
 _STEP = 1024 * 1024  # what is decoded or inflated without a pause; of base64 whole groups of four
@@ -36,24 +43,7 @@ _MEMBERS = 1024  # of gzip, however short, opened without a pause
 _WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and members may be tiny
 
 _BOM = b"\xef\xbb\xbf"
-_LINE = re.compile(rb"[^\n]+")
-_NEXT_LINE = re.compile(rb"\n\s*\S")
-# Lines that begin with a brace: those of a document that was printed over several lines are indented.
-_OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
-# A string that never ends takes the rest of the text: looked for at each of its quotes, it would be quadratic.
-_OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?\Z))'
-_NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{},]")
-_MARK = re.compile(_OPEN_STRING + rb"|" + _BRACKET.pattern, re.DOTALL)
-_OFFSET = re.compile(r"\(byte (\d+)\)")
-_UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
-_STRING_OR_NOT_JSON = re.compile(_OPEN_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
-_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # found much faster than each escape is looked at
-_ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
 
-_document = msgspec.json.Decoder(msgspec.Raw)
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -103,19 +93,17 @@ def array(raw: Raw) -> Iterator[Raw]:
     return _elements(text) if text[:1] == b"[" else iter((raw,))
 
 
-def clean(raw: Raw) -> bytes:
-    """The same JSON, with null for NaN and Infinity, and U+FFFD for lone surrogates and invalid UTF-8."""
-    text = bytes(raw).decode("utf-8", "replace").encode()
-    if not _UNCLEAN.search(text):
-        return text
-    parts, kept = [], 0
-    for found in _STRING_OR_NOT_JSON.finditer(text):  # `sub` would hold every string of the text at once
-        whole = found[0]
-        cleaned = _cleaned(whole)
-        if cleaned != whole:
-            parts += [text[kept : found.start()], cleaned]
-            kept = found.end()
-    return b"".join([*parts, text[kept:]])
+def array_in(raw: Raw, name: str) -> Iterator[Raw]:
+    """The elements of the array under a name of an object; those of a large one are cut where they stand."""
+    if len(raw) < _AT_ONCE:
+        return array(peek(raw)[name])
+    text = object_text(raw)
+    *_, place = (begin for member, begin, _ in members_at(text, text.index(b"{")) if member == name)
+    return elements_of(text, place)
+
+
+def is_null(raw: Raw) -> bool:
+    return len(raw) == 4 and bytes(raw) == b"null"  # a large one is not copied to be compared
 
 
 def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
@@ -131,9 +119,32 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
     """The top-level members of one item, undecoded: of a large one the first; empty when it is no object."""
     try:
-        return decode(raw, _members) if len(raw) < _AT_ONCE else dict(islice(_members_of(raw), _MOST_MEMBERS))
+        return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
     except UNREADABLE:
         return {}
+
+
+def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
+    """
+    The members of a large object, one after the other: all at once, millions of them take twenty times their bytes.
+
+    None come after the first few thousand, which is more than any format has. One of UNREADABLE where it breaks off.
+    """
+    text = object_text(raw)
+    return ((name, piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
+
+
+def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+    """Name, begin and end of those of the object that begins there, as `members_of` counts them."""
+    return islice(members_in(text, place), _MOST_MEMBERS)
+
+
+def object_text(raw: Raw) -> bytes:
+    """The text of a large object, cleaned if need be. ValidationError if it is none."""
+    text = bytes(raw)
+    if text.lstrip()[:1] != b"{":
+        raise msgspec.ValidationError("Expected `object`")
+    return text if is_document(text) else clean(text)
 
 
 def problem(error: Exception) -> str:
@@ -143,12 +154,6 @@ def problem(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not valid UTF-8"
     return str(error)
-
-
-def error_offset(error: msgspec.DecodeError) -> int | None:
-    """The byte at which decoding failed, counted from 1; None where the text ends too early."""
-    found = _OFFSET.search(str(error))
-    return None if found is None else int(found[1])
 
 
 def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
@@ -171,6 +176,8 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
             left -= len(parts[-1])
             if left < 0:
                 raise TooBig
+            if len(parts[-1]) == _STEP:
+                yield TURN
             place += len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail)
             window = min(2 * window, _STEP)
             if window == _STEP:
@@ -200,32 +207,46 @@ def _elements(body: bytes) -> Iterator[Raw]:
             return iter(_array.decode(body))
         except UNREADABLE:
             pass
-    return _lines(body) if _is_document(_first_of_lines(body)) else _split(body)
+    return _lines(body) if is_document(_first_of_lines(body)) else _only_array(body)
+
+
+def _only_array(body: bytes) -> Iterator[Raw]:
+    behind = yield from elements_of(body, body.index(b"["))
+    if behind.strip():
+        raise BadPayload("there is more behind the JSON array")
 
 
 def _documents(body: bytes) -> Iterator[Raw]:
-    if _is_document(body):
+    found = _clean_documents(body) or _clean_documents(clean(body))
+    if found is None:
+        raise BadPayload("the body is not valid JSON")
+    return found
+
+
+def _clean_documents(body: bytes) -> Iterator[Raw] | None:
+    """None if it holds no document that is clean."""
+    if is_document(body):
         return iter((body,))
     if _has_object_line(body):
         return _lines(body)
-    if _begins_run(body):
-        return _run(body)
-    if _is_document(cleaned := clean(body)):
-        return iter((cleaned,))
-    raise BadPayload("the body is not valid JSON")
+    return _run(body) if _begins_run(body) else None
 
 
 def _lines(body: bytes) -> Iterator[Raw]:
-    for number, found in enumerate(_LINE.finditer(body), start=1):
-        if number % _PASSED_OVER == 0:  # they may all be blank
+    place = number = 0
+    while place < len(body):
+        number += 1
+        if number % PASSED_OVER == 0:  # they may all be blank
             yield TURN
-        line = found[0].strip()
+        end = body.find(b"\n", place)
+        line = body[place:end].strip() if end >= 0 else body[place:].strip()
+        place = end + 1 if end >= 0 else len(body)
         if line[:1] == b"[":
             try:
                 yield from _elements(line)
             except BadPayload:  # refused where it stands, and its neighbours are kept
                 yield line
-        elif b"}{" in line and not _is_document(line):
+        elif b"}{" in line and not is_document(line):
             yield from _run(line)
         elif line:
             yield line
@@ -236,127 +257,32 @@ def _run(text: bytes) -> Iterator[bytes]:
     Objects without anything between them, as Firehose and CloudWatch write them into files. What follows
     the last of them stays one piece.
     """
-    view, place = memoryview(text), 0
-    while (end := _parsed_length(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
-        yield text[place : place + end].strip()
-        place += end
+    ends, place = ValueEnds(text), 0
+    while (end := ends.behind(place)) is not None and text[end : end + 1] == b"{":
+        yield text[place:end].strip()
+        place = end
     yield text[place:].strip()
 
 
 def _begins_run(text: bytes) -> bool:
-    end = _parsed_length(memoryview(text))
+    end = ValueEnds(text).behind(0)
     return end is not None and text[end : end + 1] == b"{"
 
 
 def _has_object_line(body: bytes) -> bool:
-    return any(_is_document(found[0]) for found in islice(_OBJECT_LINE.finditer(body), _LINES_TRIED))
+    # Lines that begin with a brace: those of a document that was printed over several lines are indented.
+    place = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
+    for _ in range(_LINES_TRIED):
+        end = body.find(b"\n", place)
+        if body[place : place + 1] == b"{" and is_document(body[place : len(body) if end < 0 else end]):
+            return True
+        place = find(body, b"\n{", end) + 1 if end >= 0 else 0
+        if not place:
+            return False
+    return False
 
 
 def _first_of_lines(body: bytes) -> bytes:
     """The first line when there are several, else nothing."""
-    start = len(body) - len(body.lstrip())
-    # Checked first: the expression takes ten times as long, and quadratic time among blank lines.
-    has_lines = b"\n" in body[start:].rstrip()
-    found = _NEXT_LINE.search(body, start) if has_lines else None
-    return body[start : found.start()] if found else b""
-
-
-def _is_document(text: Raw | memoryview) -> bool:
-    try:
-        _document.decode(text)
-    except UNREADABLE:
-        return False
-    return True
-
-
-def _split(body: bytes) -> Iterator[bytes]:
-    """
-    Cut an array that is large, or that no strict parser takes as a whole, at the commas between its elements.
-
-    BadPayload on the way if the array breaks off: the elements yielded before must not be kept.
-    """
-    view, marks = memoryview(body), _Marks(body)
-    place, end = body.index(b"[") + 1, 0
-    passed_over = 0
-    while body[end : end + 1] != b"]":
-        end = yield from _end_of_element(body, view, place, marks)
-        if element := body[place:end].strip():
-            yield element
-        else:
-            passed_over += 1
-            if passed_over % _PASSED_OVER == 0:
-                yield TURN
-        place = end + 1
-    if body[place:].strip():
-        raise BadPayload("there is more behind the JSON array")
-
-
-class _Marks:
-    """Brackets and commas outside of strings. A quote that is never closed begins no string."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._expression = _MARK
-
-    def behind(self, place: int) -> Iterator[re.Match[bytes]]:
-        for mark in self._expression.finditer(self._body, place):
-            if mark.lastindex is None:
-                yield mark
-            else:
-                self._expression = _BRACKET
-                yield from self._expression.finditer(self._body, mark.start())
-
-
-def _end_of_element(body: bytes, view: memoryview, place: int, marks: _Marks) -> Generator[bytes, None, int]:
-    """The place of the comma or bracket behind an element: by the parser, else by counting brackets."""
-    length = _parsed_length(view[place:])
-    if length is not None and body[place + length : place + length + 1] in (b",", b"]"):
-        return place + length
-    depth = 0
-    for number, mark in enumerate(marks.behind(place), start=1):
-        if number % _MARKS == 0:
-            yield TURN
-        sign = mark[0]
-        if depth == 0 and sign in (b",", b"]"):
-            return mark.start()
-        depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
-    raise BadPayload("the JSON array breaks off")
-
-
-def _members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
-    """Each by itself: all at once, millions of them take twenty times their bytes."""
-    text = bytes(raw) if _is_document(raw) else clean(raw)
-    view, place = memoryview(text), 0
-    while (name := _NAME.match(text, place)) is not None:
-        begin = name.end()
-        length = _parsed_length(view[begin:])
-        if length is None:
-            return
-        place = begin + length
-        value = view[begin : begin + len(text[begin:place].rstrip())]
-        yield msgspec.json.decode(name[1], type=str), msgspec.Raw(value)
-
-
-def _parsed_length(text: memoryview) -> int | None:
-    """The length of the value that the text begins with, None if it is not valid or nothing follows it."""
-    try:
-        _document.decode(text)
-    except RecursionError:
-        return None
-    except msgspec.DecodeError as error:
-        said = str(error)
-        found = _OFFSET.search(said)
-        # "trailing characters" saves the second pass over a large body; under any other words the text before is tried.
-        if found is not None and ("trailing" in said or _is_document(text[: int(found[1]) - 1])):
-            return int(found[1]) - 1
-    return None
-
-
-def _cleaned(text: bytes) -> bytes:
-    if text[:1] != b'"':
-        return b"null"
-    return _ESCAPE.sub(_paired, text) if _SURROGATE.search(text) else text
-
-
-def _paired(escape: re.Match[bytes]) -> bytes:
-    return b"\\ufffd" if escape[1] else escape[0]
+    text = body.strip()
+    return text[: max(0, text.find(b"\n"))]

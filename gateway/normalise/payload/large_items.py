@@ -3,7 +3,7 @@ Items of a megabyte and more: values that no field can hold are left out before 
 
 A list of a million empty lists takes thirty times its bytes once it is decoded, and means nothing where a
 number or a name belongs. The bodies and prompts that make honest items large are not read anyway, and text
-stays as it is.
+stays as it is, up to the size from which no value is read.
 """
 
 from __future__ import annotations
@@ -14,58 +14,78 @@ from typing import Any, Final, NamedTuple, get_origin
 import msgspec
 
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.json_pieces import piece
+from gateway.normalise.payload.slices import LARGEST_VALUE
 
 LARGE: Final = 1024 * 1024
 MAX_VALUE: Final = 256 * 1024  # of one that is no text: far more than any metadata
 
+_anything = msgspec.json.Decoder()
+
 
 def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
     """The members that `type` reads, without those too large for their field. Raises one of UNREADABLE."""
-    shape = _shape(type)
-    members = payload.decode(raw, shape.decoder)
+    text = payload.object_text(raw)
+    return _slim(text, text.index(b"{"), type)
+
+
+def _slim(text: bytes, place: int, type: type[msgspec.Struct]) -> msgspec.Raw:
+    rules = _rules(type)
     kept = {}
-    for name, rule in shape.rules.items():
-        value = _read(getattr(members, name), rule)
+    for name, begin, end in payload.members_at(text, place):
+        rule = rules.get(name)
+        value = None if rule is None else _read(text, begin, end, rule)
         if value is not None:
-            kept[rule.name] = value
+            kept[name] = value
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
-class _FieldRule(NamedTuple):
-    """One field: its name in the payload, the object it may be, and whether anything may stand there."""
+class SmallValues:
+    """Reads what is small of a large value of any type: together no more than a small item may hold."""
 
-    name: str
+    def __init__(self) -> None:
+        self._left = LARGE
+
+    def read(self, raw: payload.Raw, depth: int) -> Any:
+        """
+        The value; of one too large, an object has its small members, and anything else is an empty list.
+
+        Objects are looked into so many levels deep. Raises one of UNREADABLE.
+        """
+        if len(raw) <= min(MAX_VALUE, self._left):
+            self._left -= len(raw)
+            return payload.decode(raw, _anything)
+        if depth and bytes(memoryview(raw)[:1]) == b"{":
+            return {name: self.read(value, depth - 1) for name, value in payload.members_of(raw)}
+        return []
+
+
+class _FieldRule(NamedTuple):
+    """What may stand in one field: an object, anything."""
+
     inner: type[msgspec.Struct] | None
     is_open: bool
 
+    @property
+    def is_noise_if_large(self) -> bool:
+        """Unless it is text."""
+        return self.is_open or self.inner is not None
 
-class _Shape(NamedTuple):
-    decoder: msgspec.json.Decoder[Any]
-    rules: dict[str, _FieldRule]
 
-
-def _read(value: msgspec.Raw, rule: _FieldRule) -> msgspec.Raw | None:
-    if len(value) <= MAX_VALUE:
-        return value if len(value) else None
-    begin = bytes(memoryview(value)[:1])
-    if begin == b"{" and rule.inner is not None:
-        return slim(value, rule.inner)
-    is_noise = begin != b'"' and (rule.is_open or rule.inner is not None)
-    return None if is_noise else value
+def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
+    """The value there; what is in a large object is looked for where it stands."""
+    size, sign = end - begin, text[begin : begin + 1]
+    if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
+        return _slim(text, begin, rule.inner)
+    is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_noise_if_large
+    return None if is_noise or not size else piece(text, begin, end)
 
 
 @cache
-def _shape(type: type[msgspec.Struct]) -> _Shape:
+def _rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
+    """By name in the payload."""
     fields = msgspec.structs.fields(type)
-    members = msgspec.defstruct(
-        "Members",
-        [(field.name, msgspec.Raw, msgspec.Raw()) for field in fields],
-        rename={field.name: field.encode_name for field in fields},
-    )
-    rules = {}
-    for field in fields:
-        rules[field.name] = _FieldRule(field.encode_name, struct_in(field.type), _is_open(field.type))
-    return _Shape(msgspec.json.Decoder(members), rules)
+    return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
 
 
 def _is_open(annotation: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested, of_json
+from spool.record import Inference
 
 # Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
@@ -37,6 +38,13 @@ class Tokens(NamedTuple):
     def reported(self) -> int:
         """How many of the counts are known: the fuller of two reports of one call wins."""
         return sum(number is not None for number in self)
+
+
+def set_counts(record: Inference, tokens: Tokens) -> None:
+    """Write settled counts into a record."""
+    record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour = tokens
+    record.cache_read_tokens, record.cache_write_tokens = cache_read, cache_write
+    record.reasoning_tokens, record.cache_write_1h_tokens = reasoning, one_hour
 
 
 class CacheWrites(msgspec.Struct):
@@ -135,10 +143,15 @@ def settle(
         without_cache = without_cache or (cache > 0 and outside in (cache, cache + reasoning))
         rest = outside - cache if without_cache else outside
         without_reasoning = without_reasoning or (reasoning > 0 and rest == reasoning)
+    is_whole = True
     if input_tokens is not None and (without_cache or cache > input_tokens):
         input_tokens += cache
+        is_whole = False
     if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
         output_tokens += reasoning
+        is_whole = False
+    if is_whole:
+        return reported
     return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour)
 
 

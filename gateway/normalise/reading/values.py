@@ -101,7 +101,7 @@ def mapping(value: Any) -> dict[str, Any]:
 
 def unquoted(value: Any) -> Any:
     """The value inside JSON text (a quoted text, an object or a list); anything else as it is."""
-    if type(value) is str and value[:1] in ('"', "{", "["):
+    if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
             return msgspec.json.decode(value)
         except (ValueError, RecursionError):

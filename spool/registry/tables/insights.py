@@ -27,8 +27,10 @@ from spool.registry.insights import (
     checked_status,
     web_link,
 )
+from spool.registry.notices import InsightSubscription
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
 
@@ -38,8 +40,9 @@ _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 class InsightTable:
     """Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
+        self._notices = notices
 
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _read(rows, id))
@@ -146,30 +149,52 @@ class InsightTable:
         Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
 
         Status and comments stay. An addressed insight that returns is new again. What was not found stays, and is no
-        longer present. Beyond MAX_INSIGHTS, findings are left out and counted.
+        longer present. Beyond MAX_INSIGHTS, findings are left out and counted. Channels are told of what opens.
         """
         now = self._changes.clock.now()
-        found = {finding.key: finding for finding in findings}
 
         def work(rows: RegistryRows) -> Merged:
-            known = {insight.finding: insight for insight in rows.findings()}
-            again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
-            gone = [insight for insight in known.values() if _is_gone(insight, found, looked_for)]
-            rows.put_insights([*again, *(replace(insight, present=False) for insight in gone)])
-            # Findings that are over and that nobody touched go, so that the table stays bounded.
-            rows.delete_findings_before(now - KEPT_S)
-            new = [_found(finding, now) for key, finding in found.items() if key not in known]
-            room = max(0, MAX_INSIGHTS - rows.count_insights())
-            rows.put_insights(new[:room])
-            return Merged(
-                new=len(new[:room]),
-                again=len(again),
-                reopened=sum(after.status != known[after.finding].status for after in again),
-                gone=len(gone),
-                left_out=len(new[room:]),
-            )
+            tell, channels = self._notices.subscriptions, self._notices.channels
+            return merge_findings(rows, findings, looked_for=looked_for, now=now, tell=tell, channels=channels)
 
         return await self._changes.change(work)
+
+
+def merge_findings(
+    rows: RegistryRows,
+    findings: Sequence[Finding],
+    *,
+    looked_for: Collection[str],
+    now: float,
+    tell: Sequence[InsightSubscription] = (),
+    channels: Collection[str] = (),
+) -> Merged:
+    """
+    `InsightTable.merge`, within the transaction of what the findings are about; `tell` are told of what opens, and so
+    are those of `channels` that a finding names.
+    """
+    found = {finding.key: finding for finding in findings}
+    known = {insight.finding: insight for insight in rows.findings()}
+    again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
+    gone = [insight for insight in known.values() if _is_gone(insight, found, looked_for)]
+    rows.put_insights([*again, *(replace(insight, present=False) for insight in gone)])
+    # Findings that are over and that nobody touched go, so that the table stays bounded.
+    rows.delete_findings_before(now - KEPT_S)
+    new = [_found(finding, now) for key, finding in found.items() if key not in known]
+    room = max(0, MAX_INSIGHTS - rows.count_insights())
+    rows.put_insights(new[:room])
+    reopened = [after for after in again if after.status != known[after.finding].status]
+    opened = [*new[:room], *reopened]
+    named = [(each, [name for name in found[each.finding or ""].channels if name in channels]) for each in opened]
+    add_anomaly_notices(rows, named)
+    add_insight_notices(rows, opened, tell)
+    return Merged(
+        new=len(new[:room]),
+        again=len(again),
+        reopened=len(reopened),
+        gone=len(gone),
+        left_out=len(new[room:]),
+    )
 
 
 def _fresh(draft: Draft, now: float) -> Insight:

@@ -160,8 +160,22 @@ class OperatorTable:
             await self._changes.change(lambda rows: rows.touch_session(digest, now))
         return session
 
-    async def sign_out(self, session: Session) -> None:
-        await self._changes.change(lambda rows: rows.delete_session(session.digest))
+    async def is_on(self, session: Session) -> bool:
+        """Whether a session goes on; asking does not keep it alive."""
+        now = self._changes.clock.now()
+        kept = await self._changes.read(lambda rows: rows.session(session.digest))
+        return kept is not None and not kept.is_over(now)
+
+    async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
+        """End a session: by its owner, or, without an actor, because it is over."""
+
+        def work(rows: RegistryRows) -> None:
+            rows.delete_session(session.digest)
+            if actor is not None:
+                before = {"role": session.role}
+                rows.add_audit(self._changes.clock.now(), actor, "session.end", session.actor, before=before)
+
+        await self._changes.change(work)
 
     async def sessions(self) -> Sequence[Session]:
         """Those that are not over."""

@@ -17,15 +17,12 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from spool.clock import Clock
 from spool.deliveries import ranges, rules
 from spool.errors import NotAllowed
-from spool.identity import Identity
+from spool.log.brought import bring, note_key, noted
 from spool.log.partial_reports import RECOVERED, PartialReport
-from spool.log.values import Submission
-from spool.record import TOPICS, Record, names_of
+from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import FILE, SqliteSpool, open_spool, recovery
 from spool.sqlite.damage.notes import Note
@@ -37,8 +34,6 @@ from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"
 STEP = 500  # records in one commit
-
-_ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
@@ -99,9 +94,9 @@ class _Recovery:
 
     async def run(self) -> Recovered:
         incarnation = await self._source.read(recovery.incarnation)
-        brought = {report.key: _ranges.decode(report.body) for report in await self._brought()}
+        brought = {report.key: noted(report) for report in await self._brought()}
         for topic in TOPICS:
-            key = b"%s%s/%s" % (RECOVERED, incarnation.encode(), topic.encode())
+            key = note_key(incarnation, topic)
             done = brought.get(key, [])
             skipped = await self._source.read(partial(_settled, topic=topic))
             if incarnation == self._spool.incarnation:
@@ -135,23 +130,11 @@ class _Recovery:
         if not new:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
-        report = PartialReport(key, self._clock.now(), msgspec.msgpack.encode(done))
         before = await self._accepted(topic)
-        times = Counter(record.id for record in new.values())
-        identities = [
-            # The log's own ids are known, though the record is damaged; what it has of them was looked up.
-            Identity(record.id, certain=not is_own and times[record.id] == 1, also=tuple(names_of(record)))
-            for record in new.values()
-        ]
-        await self._spool.log.append(
-            Submission(
-                topic=topic,
-                received=len(new),
-                records=list(new.values()),
-                identities=identities,
-                keep=[report],
-            )
-        )
+        # The log's own ids are known, though the record is damaged; what it has of them was looked up.
+        records = list(new.values())
+        submission = bring(topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own)
+        await self._spool.log.append(submission)
         added = await self._accepted(topic) - before
         self._counts["added"] += added
         self._counts["known"] += len(new) - added

@@ -135,6 +135,11 @@ def _device(row: Row) -> bool:
     return isinstance(json.loads(row["labels"]), dict) and isinstance(json.loads(row["operator_labels"]), dict)
 
 
+def _cluster(row: Row) -> bool:
+    checks = json.loads(row["checks"])
+    return isinstance(checks, list) and all(isinstance(json.loads(row[name]), dict) for name in ("labels", "config"))
+
+
 def _stream(row: Row) -> bool:
     return row["keys"] is None or isinstance(json.loads(row["keys"]), list)
 
@@ -143,9 +148,19 @@ def _total(row: Row) -> bool:
     return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
 
 
+def _hour_rows(row: Row) -> bool:
+    size: int = row["bytes"]
+    return len(zlib.decompress(row["body"])) == size
+
+
 def _count(row: Row) -> bool:
     count: int = row["count"]
     return 0 <= count < LARGEST
+
+
+def _event_type(row: Row) -> bool:
+    amount: str | None = row["amount"]
+    return _count(row) and (amount is None or Decimal(amount).is_finite())
 
 
 _FACTS: Mapping[str, Callable[[bytes], object]] = {
@@ -163,12 +178,14 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "series": _series,
     "conflicts": _conflict,
     "unrecognised": _count,
-    "event_types": _count,
+    "event_types": _event_type,
     "routes": _route,
     "deliveries": _delivery,
     "dead": _dead_letter,
     "devices": _device,
     "unenrolled": _count,
+    "clusters": _cluster,
     "streams": _stream,
     "stream_totals": _total,
+    "billing_rows": _hour_rows,
 }

@@ -10,7 +10,7 @@ import asyncio
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from math import inf
 from typing import Any, TypeVar
 
@@ -31,18 +31,20 @@ from spool.deliveries.values import (
 )
 from spool.errors import NotThere, SpoolUnavailable
 from spool.log.books import topic_of
-from spool.log.protocols import Log
+from spool.record import Record
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import queries, rows
 from spool.sqlite.deliveries.routes import route_states, route_terms
 from spool.sqlite.log.entries import accepted, oldest
+from spool.sqlite.log.log import SqliteLog
 
 T = TypeVar("T")
 
 
 class SqliteDeliveries(SentDeliveries):
-    def __init__(self, database: Database, *, log: Log, clock: Clock) -> None:
+    def __init__(self, database: Database, *, log: SqliteLog, clock: Clock) -> None:
         super().__init__(log, clock)
+        self._noted = log.settled
         self._database = database
         self._in_hand: defaultdict[str, set[int]] = defaultdict(set)
         # One worker of a route chooses at a time, so that two do not take the same delivery.
@@ -54,7 +56,7 @@ class SqliteDeliveries(SentDeliveries):
 
     # -- choosing what to send -------------------------------------------------------------------------------------
 
-    async def declare(self, specs: Sequence[RouteSpec]) -> None:
+    async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         def work(connection: sqlite3.Connection) -> None:
             known = {name for (name,) in connection.execute(queries.NAMES)}
             for spec in specs:
@@ -63,31 +65,35 @@ class SqliteDeliveries(SentDeliveries):
                 else:
                     highest, lowest = accepted(connection, spec.topic), oldest(connection, spec.topic)
                     rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
-            for delivery in list(rows.read_deliveries(connection, queries.INTERRUPTED)):
-                rows.write(connection, transitions.interrupted(delivery))
-            connection.execute(queries.TRY_AT_ONCE)
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
+            if at_start:
+                for delivery in list(rows.read_deliveries(connection, queries.INTERRUPTED)):
+                    rows.write(connection, transitions.interrupted(delivery))
+                connection.execute(queries.TRY_AT_ONCE)
 
         await self._write(work)
-        self._in_hand.clear()
+        if at_start:
+            self._in_hand.clear()
         self._changed()
 
-    async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
+    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
         async with self._choosing[route]:
-            where = self._where(route, now=now)
+            in_hand = frozenset(self._in_hand[route])
             closed = self._closed_below(route)
+            closed = closed if below is None else min(closed, below)
             quiet_at, quiet_until = self._quiet.get(route, (0, 0.0))
             if quiet_at == closed and now < quiet_until:
                 return None
 
             def work(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
-                delivery = (
-                    rows.read_delivery(connection, queries.DUE, {**where, "replay": False})
-                    or _cut(connection, where, closed=closed, max_records=max_records)
-                    or rows.read_delivery(connection, queries.DUE, {**where, "replay": True})
-                )
-                return rows.take(connection, delivery), None if delivery else _next_due_at(connection, where)
+                delivery = _due_or_cut(connection, route, in_hand, now=now, closed=closed, max_records=max_records)
+                next_at = None
+                if delivery is None:
+                    where = _where(route, in_hand, now=now)
+                    delivery = rows.read_delivery(connection, queries.DUE_REPLAY, where)
+                    next_at = None if delivery else _next_due_at(connection, where)
+                return rows.take(connection, delivery), next_at
 
             changes = self._changes
             delivery, next_at = await self._write(work)
@@ -97,25 +103,65 @@ class SqliteDeliveries(SentDeliveries):
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         async with self._choosing[route]:
-            where = self._where(route, now=now)
+            in_hand = frozenset(self._in_hand[route])
+            where = _where(route, in_hand, now=now)
             closed = self._closed_below(route)
 
             def work(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
-                fresh = _fresh_single(connection, where, closed) if suspects < max_suspects else None
+                fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
                 chosen = fresh or rows.read_delivery(connection, queries.SUSPECT, where)
                 return rows.take(connection, chosen)
 
             return self._take(await self._change(work))  # it may have split a delivery
 
     async def next_due_at(self, route: str) -> float | None:
-        where = self._where(route, now=0.0)
+        if route in self._quiet:
+            _, quiet_until = self._quiet[route]
+            return None if quiet_until == inf else quiet_until
+        where = _where(route, self._in_hand[route], now=0.0)
         return await self._read(lambda connection: _next_due_at(connection, where))
 
     # -- what became of it -----------------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         await self._execute(queries.MARK, mark, delivery.id)
+
+    async def restored(self, *, hold_back: str | None) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for delivery in list(rows.read_deliveries(connection, queries.EVERY_OPEN)):
+                rows.write(connection, transitions.restored(delivery, hold_back=hold_back))
+            for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
+                route = rows.route(row)
+                highest = accepted(connection, route.topic)
+                rows.write(connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or ""))
+
+        await self._change(work)
+
+    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
+        def work(connection: sqlite3.Connection) -> list[StoredDelivery]:
+            known = rows.read_route(connection, route)
+            for delivery in list(rows.read_deliveries(connection, queries.EVERY_OPEN)):
+                if delivery.route == route and delivery.id not in self._in_hand[route]:
+                    change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
+                    if change is not None:
+                        rows.write(connection, change)
+            closed = self._closed_below(route) - 1
+            rows.write(connection, transitions.hold_rest(known, accepted=closed, reason=reason))
+            found = rows.read_deliveries(connection, queries.UNKNOWNS)
+            return [each for each in found if each.route == route and each.last_error == reason]
+
+        async with self._choosing[route]:  # nothing is taken meanwhile
+            found = await self._change(work)
+        return [transitions.show_unknown(each, topic_of(route)) for each in found]
+
+    async def hand_over(self, id: int, *, damaged: int) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            found = rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
+            if found is not None:
+                rows.write(connection, transitions.hand_over(found, damaged=damaged))
+
+        await self._change(work)
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
@@ -196,7 +242,17 @@ class SqliteDeliveries(SentDeliveries):
                 rows.write(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
-        return await self._change(work)
+        retried = await self._change(work)
+        self.dead_version += 1
+        return retried
+
+    async def dead_edit(self, id: int, record: Record) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            letter = transitions.edit_dead(_dead_letters(connection, [id]), record)
+            rows.write(connection, transitions.retry_dead(letter, rows.find_route(connection, letter.route)))
+
+        await self._change(work)
+        self.dead_version += 1
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
@@ -205,14 +261,18 @@ class SqliteDeliveries(SentDeliveries):
                 rows.write(connection, transitions.discard_dead(letter))
             return len(letters)
 
-        return await self._write(work)
+        discarded = await self._write(work)
+        self.dead_version += 1
+        return discarded
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """One transaction. SpoolUnavailable where the file cannot be written now."""
         try:
-            return await self._database.transaction(work)
+            result = await self._database.transaction(work)
+            self.version += 1
+            return result
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"the deliveries cannot be written: {error}") from error
 
@@ -228,10 +288,6 @@ class SqliteDeliveries(SentDeliveries):
     def _closed_below(self, route: str) -> int:
         return self._log.closed_below(topic_of(route))
 
-    def _where(self, route: str, *, now: float) -> dict[str, Any]:
-        """The route and its deliveries in hand, as the statements of `queries` want them."""
-        return {"route": route, "now": now, "in_hand": json.dumps(list(self._in_hand[route]))}
-
     def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
             self._in_hand[delivery.route].add(delivery.id)
@@ -245,9 +301,11 @@ class SqliteDeliveries(SentDeliveries):
 
         try:
             await self._write(work)
+            self._noted()
         finally:
             self._in_hand[delivery.route].discard(delivery.id)
-            self._changed()
+            self._changes += 1
+            self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """A transaction that may make deliveries due."""
@@ -261,28 +319,42 @@ class SqliteDeliveries(SentDeliveries):
         self._quiet.clear()
 
 
+def _where(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
+    """The route and its deliveries in hand, as the statements of `queries` want them."""
+    return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
+
+
 def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
     at: float | None = connection.execute(queries.NEXT_DUE_AT, where).fetchone()[0]
     return at
 
 
-def _cut(
-    connection: sqlite3.Connection, where: dict[str, Any], *, closed: int, max_records: int
+def _due_or_cut(
+    connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    route = rows.read_route(connection, where["route"])
-    (waiting,) = connection.execute(queries.WAITING, where).fetchone()
+    """The oldest delivery of the backlog that may be sent now, else a new one."""
+    waiting = 0
+    for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
+        if id in in_hand:
+            continue
+        if not_before <= now:
+            return rows.read_delivery(connection, queries.ONE, (id, OPEN))
+        waiting += not is_apart
+    route = rows.read_route(connection, name)
     change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
     return None if change is None else rows.write(connection, change)[0]
 
 
-def _fresh_single(connection: sqlite3.Connection, where: dict[str, Any], closed: int) -> StoredDelivery | None:
+def _fresh_single(
+    connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
+) -> StoredDelivery | None:
     """A single record that was never refused alone, made of a batch or of the log if need be."""
     single = rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
         return single
     batch = rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
-        return _cut(connection, where, closed=closed, max_records=1)
+        return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
     return rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))[-1]
 
 

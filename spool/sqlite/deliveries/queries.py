@@ -9,11 +9,12 @@ from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
 
 # What a transition may change of a delivery.
-_CHANGED = (
+CHANGED = (
     "state", "not_before", "attempts", "idempotency_key", "ambiguous", "server_errors", "passed", "refusals",
     "refused_at", "proof", "last_error", "mark", "sending", "answer", "same_answers",
 )  # fmt: skip
-DELIVERY_COLUMNS = ("id", "route", "first", "last", "replay", *_CHANGED, "kept_at", "kept")
+INSERTED = ("route", "first", "last", "replay", *CHANGED)  # and the two of the record that it brings along
+DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
@@ -39,9 +40,16 @@ _DELIVERY = f"""
 _FREE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# The oldest delivery of a route that may be sent now. A route stopped half way finds the same row again, so a crash
-# needs no repair step, and the repeat carries the same records under the same key.
-DUE = f"{_FREE} AND d.not_before <= :now AND d.replay = :replay ORDER BY d.first LIMIT 1"
+# The open deliveries of a route beside its replays, oldest first, with whether each is one of
+# `StoredDelivery.waits_apart`. Those in hand are among them: leaving them out costs less than handing over their ids.
+# A route stopped half way finds the same row again, so a crash needs no repair step, and the repeat carries the same
+# records under the same key.
+BACKLOG = f"""
+    SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
+     WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
+
+# The oldest replay of a route that may be sent now.
+DUE_REPLAY = f"{_FREE} AND d.not_before <= :now AND d.replay = 1 ORDER BY d.first LIMIT 1"
 
 # A single record that was never refused alone.
 FRESH_SINGLE = f"""{_FREE}
@@ -57,6 +65,9 @@ NEWEST_BATCH = f"{_FREE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.rep
 # One delivery in some state.
 ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
 
+# All that are open.
+EVERY_OPEN = f"{_DELIVERY} WHERE d.state = 'open' ORDER BY d.id"
+
 # All whose outcome is unknown, oldest first.
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
@@ -71,13 +82,6 @@ BELOW = f"""{_DELIVERY}
 # How many single records of a route were refused alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
 
-# Deliveries that wait and stand for backlog, as opposed to those of `StoredDelivery.waits_apart`.
-WAITING = f"""
-    SELECT count(*) FROM deliveries
-     WHERE route = :route AND state = 'open' AND NOT replay
-       AND id NOT IN (SELECT value FROM json_each(:in_hand))
-       AND NOT (first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}))"""
-
 # When the earliest waiting delivery may be sent again.
 NEXT_DUE_AT = """
     SELECT min(not_before) FROM deliveries
@@ -89,8 +93,10 @@ UNSETTLED = """
      UNION ALL
     SELECT number, number FROM dead WHERE route = :route"""
 
-INSERT = _insert("deliveries", DELIVERY_COLUMNS[1:])
-CHANGE = f"UPDATE deliveries SET {', '.join(f'{column} = :{column}' for column in _CHANGED)} WHERE id = :id"
+INSERT = f"""
+    INSERT INTO deliveries ({", ".join(DELIVERY_COLUMNS[1:])})
+    VALUES ({", ".join("?" for _ in DELIVERY_COLUMNS[1:])})"""
+CHANGE = f"UPDATE deliveries SET {', '.join(f'{column} = ?' for column in CHANGED)} WHERE id = ?"
 REMOVE = "DELETE FROM deliveries WHERE id = ?"
 REMOVE_BELOW = """
     DELETE FROM deliveries WHERE route = ? AND last < ? AND state = 'open' AND NOT replay AND kept IS NULL"""
@@ -104,6 +110,7 @@ INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 # One route, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
+EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes"
 
 # The lowest number of every route that is not settled.
 PROGRESS = """

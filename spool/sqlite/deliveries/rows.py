@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from spool.deliveries import routes, rules
 from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
@@ -16,13 +18,17 @@ from spool.sqlite.deliveries import queries
 
 Values = Mapping[str, object] | tuple[object, ...]
 
+# By place: SQLite looks for each name of a statement among all that it has.
+_columns = attrgetter(*queries.INSERTED)
+_changed = attrgetter(*queries.CHANGED, "id")
+
 
 def read_deliveries(
     connection: sqlite3.Connection,
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """What a statement selects that begins as `queries.DUE` does."""
+    """What a statement selects that begins as `queries.ONE` does."""
     return map(_delivery, connection.execute(statement, values))
 
 
@@ -67,8 +73,8 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
 
 def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
     """Note on disk that it is about to be sent, in the transaction that chose it."""
-    if delivery is None:
-        return None
+    if delivery is None or delivery.sending:
+        return delivery
     connection.execute(queries.SENDING, (delivery.id,))
     return replace(delivery, sending=True)
 
@@ -123,7 +129,7 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
-        connection.execute(queries.CHANGE, _values(change.changed))
+        connection.execute(queries.CHANGE, _changed(change.changed))
     added = [_insert(connection, delivery) for delivery in change.added]
     counts = {name: n for name, n in change.counts.items() if n}
     if counts:
@@ -141,17 +147,10 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
 
 
 def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredDelivery:
-    inserted = connection.execute(queries.INSERT, _values(delivery)).lastrowid
-    assert inserted is not None
-    return replace(delivery, id=inserted)
-
-
-def _values(delivery: StoredDelivery) -> dict[str, object]:
-    """The columns of a delivery, by name."""
     kept = delivery.kept
     records = [] if kept is None else [record for record in kept.records if record is not None]
-    columns = queries.DELIVERY_COLUMNS[: -len(("kept_at", "kept"))]
-    values = {name: getattr(delivery, name) for name in columns}
-    values["kept_at"] = None if kept is None else kept.committed_at
-    values["kept"] = pack(records) if records else None
-    return values
+    kept_at = None if kept is None else kept.committed_at
+    values = (*_columns(delivery), kept_at, pack(records) if records else None)
+    inserted = connection.execute(queries.INSERT, values).lastrowid
+    assert inserted is not None
+    return replace(delivery, id=inserted)

@@ -25,6 +25,8 @@ from spool.sqlite.database import damage as damage_error
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 
+RAW_BYTES = 72  # of an undecoded record beside its own bytes
+DECODED = 6  # a decoded record takes that many times its packed bytes
 _NUMBERS = {int, float}
 _log = logging.getLogger(__name__)
 
@@ -41,26 +43,75 @@ class EntryRow(NamedTuple):
     checksum: int
 
 
+class _KeptEntry:
+    """The records of an entry: all undecoded, and those that a reader had decoded."""
+
+    __slots__ = ("decoded", "raws", "size")
+
+    def __init__(self, raws: list[msgspec.Raw], size: int) -> None:
+        self.raws = raws
+        self.decoded: list[Record | None] = [None] * len(raws)
+        self.size = size  # bytes in memory, about
+
+
 class EntryCache:
-    """The undecoded records of the entries last read; entries never change, so nothing here grows stale."""
+    """
+    The records of the entries last read; entries never change, so nothing here grows stale.
+
+    A route and the ledger read the same entries within a second or so: what one of them had decoded the other gets as
+    it is. Nobody changes a record.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[tuple[str, int], tuple[list[msgspec.Raw], int]] = OrderedDict()
+        self.bytes = 0
+        self._kept: OrderedDict[tuple[str, int], _KeptEntry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def raws(self, connection: sqlite3.Connection, topic: str, row: EntryRow) -> list[msgspec.Raw]:
         """EntryUnreadable when the entry is damaged."""
-        found = self._kept.get((topic, row.first))
-        if found is not None:
+        return self._entry(connection, topic, row).raws
+
+    def records(
+        self, connection: sqlite3.Connection, topic: str, row: EntryRow, begin: int, end: int
+    ) -> list[Record | None]:
+        """Those at the places from `begin` until before `end`; EntryUnreadable when the entry is damaged."""
+        entry = self._entry(connection, topic, row)
+        found = entry.decoded[begin:end]
+        if None not in found:
+            return found
+        added = 0
+        for place in range(begin, end):
+            if entry.decoded[place] is None:
+                entry.decoded[place] = codec.record(entry.raws[place])
+                added += DECODED * len(entry.raws[place])
+        entry.size += added
+        self._make_room(added)
+        return entry.decoded[begin:end]
+
+    def _entry(self, connection: sqlite3.Connection, topic: str, row: EntryRow) -> _KeptEntry:
+        entry = self._kept.get((topic, row.first))
+        if entry is not None:
             self._kept.move_to_end((topic, row.first))
-            return found[0]
+            return entry
         raws, size = _raws(connection, topic, row)
-        self._kept[topic, row.first] = raws, size
-        self._bytes += size
-        while self._bytes > self._max_bytes and len(self._kept) > 1:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
-        return raws
+        entry = self._kept[topic, row.first] = _KeptEntry(raws, size + RAW_BYTES * len(raws))
+        self._make_room(entry.size)
+        return entry
+
+    def _make_room(self, added: int) -> None:
+        self.bytes += added
+        while self.bytes > self._max_bytes and len(self._kept) > 1:
+            self.bytes -= self._kept.popitem(last=False)[1].size
+
+    def forget_removed(self, connection: sqlite3.Connection) -> None:
+        """Let go of the entries that are no longer in the log: nobody asks for them again."""
+        oldest_in = {topic: oldest(connection, topic) for topic in {topic for topic, _ in self._kept}}
+        for topic, first in list(self._kept):
+            if first < oldest_in[topic]:
+                self.bytes -= self._kept.pop((topic, first)).size
 
 
 class Damage(NamedTuple):
@@ -97,7 +148,7 @@ def read_entries(
     amendments = _amendments(connection, topic, first, last) if rows else {}
     found = []
     for row in rows:
-        entry = _entry(connection, topic, row, first, last, cache or EntryCache(0), damage)
+        entry = _entry(connection, topic, row, first, last, EntryCache(0) if cache is None else cache, damage)
         found.append(_with(entry, amendments) if amendments else entry)
     return found
 
@@ -111,15 +162,27 @@ def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int
     return [row for row in rows if row.first + row.records > first]
 
 
-def read_record(connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache) -> Record | None:
-    """One record with its amendment, closed or open; None when it is gone or damaged."""
+def read_record(
+    connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
+) -> Record | None:
+    """
+    One record with its amendment, closed or open; None when it is gone or damaged.
+
+    `last_rows` holds, by topic, the entry that the caller's transaction read last: repeats of a request are beside each
+    other.
+    """
     try:
-        for row in entry_rows(connection, topic, number, number):
-            record = codec.record(cache.raws(connection, topic, row)[number - row.first])
-            amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
-            if amendment and isinstance(record, Inference):
-                record = amended(record, checked_fields(topic, number, *amendment))
-            return record
+        row = last_rows.get(topic)
+        if row is None or not row.first <= number < row.first + row.records:
+            rows = entry_rows(connection, topic, number, number)
+            if not rows:
+                return None
+            row = last_rows[topic] = rows[0]
+        record = codec.record(cache.raws(connection, topic, row)[number - row.first])
+        amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
+        if amendment and isinstance(record, Inference):
+            record = amended(record, checked_fields(topic, number, *amendment))
+        return record
     except EntryUnreadable:
         return None
     except sqlite3.DatabaseError as error:
@@ -177,8 +240,7 @@ def _entry(
     end = min(last, row.first + row.records - 1)
     records: list[Record | None]
     try:
-        raws = cache.raws(connection, topic, row)
-        records = [codec.record(raw) for raw in raws[begin - row.first : end - row.first + 1]]
+        records = cache.records(connection, topic, row, begin - row.first, end - row.first + 1)
     except EntryUnreadable as error:
         records = [None] * (end - begin + 1)
         if damage is not None and not row.damaged:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from spool.clock import Clock
+from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, NotThere, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
 from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
@@ -25,7 +26,6 @@ from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.runs import count_repeats
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.mounts import FSYNC, mount_of
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
@@ -35,14 +35,14 @@ from spool.sqlite.log.entries import Damage, EntryCache, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
 from spool.sqlite.log.rest import Rest
-from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, space
+from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, holds, space
 from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim
 from spool.steady_clock import SteadyClock, settled_now
 
-CACHE_BYTES = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
+CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
 REPEATS_EVERY_S = 86_400  # and between two of them
 
@@ -99,6 +99,7 @@ class SqliteLog:
         self._writer = GroupWriter(
             self._commit,
             self._between,
+            gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
         )
@@ -164,7 +165,7 @@ class SqliteLog:
             self._horizon.thaw(plan.next_numbers())
         except Exception as error:
             raise IndexOutOfStep(receipts) from error
-        self._rest.committed()
+        self._rest.changed()
         self._notify(plan, time.perf_counter() - began)
         return receipts
 
@@ -172,7 +173,7 @@ class SqliteLog:
         self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
     ) -> tuple[Plan, Sequence[Receipt]]:
         """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
-        if space(connection).used + self._wal_excess() >= self._settings.max_bytes:
+        if holds(connection, self._settings.max_bytes - self._wal_excess()):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         plan = self._planner.plan(group, reader, closed_below, now)
@@ -240,6 +241,9 @@ class SqliteLog:
         if short or self._index.reaches_back_to(now - self._settings.retention):
             await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
+        if removed:
+            await self._database.read(self._read_cache.forget_removed)
+            await self._database.run(self._write_cache.forget_removed)
         progress = await self._database.read(self._retention.progress)
         self._drain.note(self._clock.monotonic(), progress)
         await self._rest.note()
@@ -258,9 +262,9 @@ class SqliteLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
         with self._translated():
-            last = min(last, self.closed_below(topic) - 1)
+            last = min(last, (self.next_number(topic) if with_open else self.closed_below(topic)) - 1)
             damage: list[Damage] = []
             entries = await self._database.read(
                 partial(read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage)
@@ -291,6 +295,9 @@ class SqliteLog:
 
     def closed_below(self, topic: str) -> int:
         return self._horizon.closed_below(topic)
+
+    def next_number(self, topic: str) -> int:
+        return self._planner.next_numbers.get(topic, 1)
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._index.whereabouts(id)
@@ -327,7 +334,10 @@ class SqliteLog:
     async def event_types(self) -> Sequence[EventType]:
         with self._translated():
             rows = await self._database.read(lambda connection: connection.execute(queries.EVENT_TYPES).fetchall())
-            return [EventType(type=type, count=count, last_seen=last_seen) for type, count, last_seen in rows]
+            return [
+                EventType(type=type, count=count, amount=store.amount(text), last_seen=last_seen)
+                for type, count, text, last_seen in rows
+            ]
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         with self._translated():
@@ -390,6 +400,7 @@ class SqliteLog:
                 alive=self._writer.alive,
                 commit_s=max(self._writer.in_hand_s, self._database.busy_s),
                 waiting=self._writer.waiting,
+                cache_bytes=self._read_cache.bytes + self._write_cache.bytes,
             )
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
@@ -435,6 +446,10 @@ class SqliteLog:
         except (sqlite3.Error, OSError) as error:
             raise self._health.failed(error) from error
 
+    def settled(self) -> None:
+        """A delivery is settled: the note follows, so that a salvage repeats little."""
+        self._rest.changed()
+
     async def close(self) -> None:
         """Commit what waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
@@ -442,7 +457,7 @@ class SqliteLog:
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return
         try:
+            await self._rest.note()  # before the rest, which may meet damage: the next start goes on from here
             await self._fold_all(self._horizon.closed())  # what is open can still be amended after a start
-            await self._rest.note()
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

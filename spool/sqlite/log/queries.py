@@ -134,9 +134,10 @@ BOUND_SHAPES = """
      WHERE names NOT IN (SELECT names FROM unrecognised ORDER BY last_seen DESC, names LIMIT ?)"""
 
 COUNT_EVENT_TYPE = """
-    INSERT INTO event_types (type, count, last_seen) VALUES (:type, :n, :now)
-        ON CONFLICT (type) DO UPDATE SET count = count + :n, last_seen = :now"""
-EVENT_TYPES = "SELECT type, count, last_seen FROM event_types ORDER BY type"
+    INSERT INTO event_types (type, count, amount, last_seen) VALUES (:type, :n, :amount, :now)
+        ON CONFLICT (type) DO UPDATE SET count = count + :n, amount = :amount, last_seen = :now"""
+EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
+EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
 # Beyond the bound the types that were not seen for the longest time go.
 BOUND_EVENT_TYPES = """
@@ -156,4 +157,5 @@ KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
 FORGET_FACT = "DELETE FROM facts WHERE name = ?"
 
 # What the totals of unit-cost streams take up: not part of spool.max_bytes.
-STREAM_BYTES = "SELECT coalesce(sum(bytes), 0) FROM stream_sizes"
+BOUNDED_ELSEWHERE = """
+    SELECT (SELECT coalesce(sum(bytes), 0) FROM stream_sizes) + (SELECT coalesce(sum(stored), 0) FROM billing_months)"""

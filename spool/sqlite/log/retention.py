@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from spool.log import books, retention
 from spool.log.retention import Candidate, Progress
 from spool.record import TOPICS
-from spool.sqlite.database import Database
+from spool.sqlite.database import PAGE, Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 
@@ -50,12 +50,20 @@ class Space(NamedTuple):
 
 
 def space(connection: sqlite3.Connection) -> Space:
-    """Room in the file, without the log beside it and the totals of streams, which have a limit of their own."""
+    """Room in the file, without the log beside it, and without what has a limit of its own: totals of streams, and the
+    rows of billing drops.
+    """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
-    (totals,) = connection.execute(queries.STREAM_BYTES).fetchone()
-    return Space(max(0, (pages - free) * size - totals), free * size)
+    (others,) = connection.execute(queries.BOUNDED_ELSEWHERE).fetchone()
+    return Space(max(0, (pages - free) * size - others), free * size)
+
+
+def holds(connection: sqlite3.Connection, size: int) -> bool:
+    """Whether what is kept takes that many bytes. Asked by every commit: most see it by the size of the file alone."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    return pages * PAGE >= size and space(connection).used >= size
 
 
 class Retention:

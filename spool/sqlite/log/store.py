@@ -23,11 +23,12 @@ from spool.log.horizon import Committed
 from spool.log.plan import Plan
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record, names_of
-from spool.sqlite import partial_reports, streams
+from spool.sqlite import billing_drops, partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import (
     EntryCache,
+    EntryRow,
     checked_fields,
     oldest,
     place_name,
@@ -56,9 +57,10 @@ class SqlitePlanReader:
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
         self._cache = cache
+        self._last_rows: dict[str, EntryRow] = {}
 
     def record(self, topic: str, number: int) -> Record | None:
-        return read_record(self._connection, topic, number, self._cache)
+        return read_record(self._connection, topic, number, self._cache, self._last_rows)
 
     def series(self, series: bytes) -> SeriesState | None:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
@@ -71,6 +73,7 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_entries(connection, plan, topic, records)
     _write_amendments(connection, plan)
     streams.follow(connection, plan)
+    billing_drops.follow(connection, plan)
     partial_reports.follow(connection, plan.partial_reports)
     connection.executemany(
         queries.KEEP_SERIES,
@@ -126,9 +129,17 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
 
 
+def amount(text: str | None) -> Decimal | None:
+    """Of a type of usage events, as its row has it."""
+    return None if text is None else Decimal(text)
+
+
 def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
-    for type, n in plan.event_types.items():
-        connection.execute(queries.COUNT_EVENT_TYPE, {"type": type, "n": n, "now": plan.at})
+    for type, new in plan.event_types.items():
+        row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
+        sum = event_types.added(amount(row[0]) if row else None, new.amount)
+        told = {"type": type, "n": new.count, "amount": None if sum is None else str(sum), "now": plan.at}
+        connection.execute(queries.COUNT_EVENT_TYPE, told)
     connection.execute(queries.BOUND_EVENT_TYPES, (event_types.MAX_TYPES,))
 
 

@@ -1,5 +1,6 @@
 """
-Group commit: submissions that wait together are committed together, without waiting for a timer.
+Group commit: submissions that wait together are committed together. Only behind a group of several is there a short
+wait for more: a lone sender never waits for a timer.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
@@ -24,7 +26,7 @@ CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
 class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
-    timer: asyncio.TimerHandle  # refuses it when its group has not begun in time
+    until: float  # it is refused when its group has not begun by then
 
 
 class IndexOutOfStep(Exception):
@@ -41,6 +43,9 @@ class GroupWriter:
 
     `between` runs after every group, and every second while it answers True. A disk that does not answer holds up the
     group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is refused and not kept.
+
+    From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come that
+    close, more of them share a transaction and its flush.
     """
 
     def __init__(
@@ -48,19 +53,23 @@ class GroupWriter:
         commit: CommitGroup,
         between: Callable[[], Awaitable[bool]],
         *,
+        gather_s: float = 0.0,
         wait_s: float = 10.0,
         max_waiting: int = 10_000,
     ) -> None:
         self._commit = commit
         self._between = between
+        self._gather_s = gather_s
         self._wait_s = wait_s
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
+        self._not_before = 0.0  # the next group
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
+        self._timer: asyncio.TimerHandle | None = None  # one for all: most are taken long before
         self._somebody = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="group commit")
         self._task.add_done_callback(self._ended)
 
@@ -90,37 +99,41 @@ class GroupWriter:
         A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
         SpoolUnavailable when the disk does not answer in time: nothing was kept.
         """
-        if self._closing or not self.alive:
-            raise SpoolUnavailable("the log is closing" if self._closing else "what commits has ended")
+        if self._closing.is_set() or not self.alive:
+            raise SpoolUnavailable("the log is closing" if self._closing.is_set() else "what commits has ended")
         if len(self._waiting) >= self._max_waiting:
             raise SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
         if self.in_hand_s > self._wait_s:
             raise SpoolUnavailable("the disk does not answer (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
-        timer = self._loop.call_later(self._wait_s, _refuse, receipt)
-        self._waiting.append(_WaitingSubmission(submission, receipt, timer))
+        until = self._loop.time() + self._wait_s
+        self._waiting.append(_WaitingSubmission(submission, receipt, until))
+        if self._timer is None:
+            self._timer = self._loop.call_at(until, self._refuse_late)
         self._somebody.set()
         return await receipt
 
     async def close(self) -> None:
         """Commit all that wait, then stop."""
-        self._closing = True
+        self._closing.set()
         self._somebody.set()
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         again = False
-        while self._waiting or not self._closing:
+        while self._waiting or not self._closing.is_set():
             await self._wait(TICK_S if again else None)
+            await self._gather()
             self._in_hand = self._take()
             self._began = self._loop.time()
+            self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
             if self._in_hand:
                 await self._answer(self._in_hand)
             again = await self._look_after()
             self._began = None
 
     async def _wait(self, timeout_s: float | None) -> None:
-        if self._waiting or self._closing:
+        if self._waiting or self._closing.is_set():
             return
         self._somebody.clear()
         try:
@@ -129,12 +142,18 @@ class GroupWriter:
         except TimeoutError:
             return
 
+    async def _gather(self) -> None:
+        rest_s = self._not_before - self._loop.time()
+        if self._waiting and rest_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._closing.wait()
+
     def _take(self) -> list[_WaitingSubmission]:
         group = []
         records = 0
         while self._waiting and records < GROUP_RECORDS:
             one = self._waiting.popleft()
-            one.timer.cancel()
             if not one.receipt.done():
                 group.append(one)
                 records += len(one.submission.records) + len(one.submission.points)
@@ -158,10 +177,20 @@ class GroupWriter:
         else:
             _succeed(group, receipts)
 
+    def _refuse_late(self) -> None:
+        """Refuse what has waited for too long, and look again when the next one will have."""
+        now = self._loop.time()
+        while self._waiting and self._waiting[0].until <= now:
+            late = SpoolUnavailable("the disk did not answer in time (spool.commit_wait)")
+            _fail(self._waiting.popleft().receipt, late)
+        self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late) if self._waiting else None
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Fail what still waits; health reports that the task has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
         error = None if task.cancelled() else task.exception()
-        if not self._closing:
+        if not self._closing.is_set():
             name = type(error.__cause__ or error).__name__ if error else None
             _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
         for one in (*self._in_hand, *self._waiting):
@@ -179,10 +208,6 @@ def _succeed(group: Sequence[_WaitingSubmission], receipts: Sequence[Receipt]) -
     for one, done in zip(group, receipts, strict=True):
         if not one.receipt.done():
             one.receipt.set_result(done)
-
-
-def _refuse(receipt: asyncio.Future[Receipt]) -> None:
-    _fail(receipt, SpoolUnavailable("the disk did not answer in time (spool.commit_wait)"))
 
 
 def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:

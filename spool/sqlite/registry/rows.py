@@ -10,6 +10,7 @@ from typing import Any
 
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
+from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
@@ -44,6 +45,7 @@ _PUT_OPERATOR = _upsert("operators", Operator, "email")
 _PUT_SESSION = _upsert("sessions", Session, "digest")
 _PUT_LINK = _upsert("links", ConsoleLink, "digest")
 _PUT_INSIGHT = _upsert("insights", Insight, "id")
+_PUT_CONNECTION = _upsert("connections", BillingConnection, "id")
 _ADD_COMMENT = """
     INSERT INTO comments (insight, text, author, created, last_updated)
     VALUES (:insight, :text, :author, :created, :last_updated)
@@ -184,6 +186,31 @@ class SqliteRegistryRows:
     def delete_comments(self, insight: str) -> None:
         self._connection.execute("DELETE FROM comments WHERE insight = ?", (insight,))
 
+    def connections(self) -> Sequence[BillingConnection]:
+        return [_connection(row) for row in self._all("SELECT * FROM connections ORDER BY id")]
+
+    def put_connection(self, connection: BillingConnection) -> None:
+        row = asdict(connection)
+        row["s3_bucket"] = row["s3_bucket"] and json.dumps(row["s3_bucket"])
+        self._connection.execute(_PUT_CONNECTION, row)
+
+    def delete_connection(self, id: str) -> None:
+        self._connection.execute("DELETE FROM connections WHERE id = ?", (id,))
+
+    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        rows = self._all("SELECT id, body FROM documents WHERE kind = ? ORDER BY id", kind)
+        return {row["id"]: json.loads(row["body"]) for row in rows}
+
+    def document(self, kind: str, id: str) -> Mapping[str, Any] | None:
+        row = self._one("SELECT body FROM documents WHERE kind = ? AND id = ?", kind, id)
+        return json.loads(row["body"]) if row else None
+
+    def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (kind, id, json.dumps(body)))
+
+    def delete_document(self, kind: str, id: str) -> None:
+        self._connection.execute("DELETE FROM documents WHERE kind = ? AND id = ?", (kind, id))
+
     def add_audit(
         self,
         at: float,
@@ -239,6 +266,13 @@ def _key_row(key: Key) -> dict[str, object]:
     row: dict[str, object] = {name: getattr(key, name) for name in names}
     row.update({name: json.dumps(row[name]) for name in _JSON_OF_KEY})
     return {**row, "folded": folded(key.name)}
+
+
+def _connection(row: sqlite3.Row) -> BillingConnection:
+    values = dict(row)
+    bucket = values.pop("s3_bucket")
+    values["is_enabled"] = bool(values["is_enabled"])
+    return BillingConnection(**values, s3_bucket=None if bucket is None else S3Bucket(**json.loads(bucket)))
 
 
 def _insight(row: sqlite3.Row) -> Insight:

@@ -52,7 +52,7 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         event = decoded(item, format.event)
         found = calls_of(format, event)
     except payload.UNREADABLE as error:
-        if bytes(item) == b"null":  # LiteLLM's arrays hold them
+        if payload.is_null(item):  # LiteLLM's arrays hold them
             outcome.ignored[NOT_AI] += 1
             return None
         return outcome.reject(index, MALFORMED, payload.problem(error))

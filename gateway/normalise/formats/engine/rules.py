@@ -9,7 +9,7 @@ import msgspec
 from gateway.normalise.reading.error_types import first_readable
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
-from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, settle
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, set_counts, settle
 from gateway.normalise.reading.values import status_code, text
 from spool.processing import MODES
 from spool.record import Inference
@@ -24,10 +24,7 @@ def column(name: str) -> Any:
 
 def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
     """Fill in the counts, with the cache inside the input and the reasoning inside the output."""
-    tokens = settle(reported, without_cache=without_cache)
-    record.input_tokens, record.output_tokens = tokens.input, tokens.output
-    record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
-    record.reasoning_tokens, record.cache_write_1h_tokens = tokens.reasoning, tokens.cache_write_1h
+    set_counts(record, settle(reported, without_cache=without_cache))
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:

@@ -67,10 +67,19 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
+    """What tells how the body is read; a large one is not copied for that."""
+
     id: Any = None
     type: Any = None
     timestamp: Any = None
-    body: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _ObservationEvent(msgspec.Struct):
+    body: _Observation = msgspec.field(default_factory=_Observation)
+
+
+class _TraceEvent(msgspec.Struct):
+    body: _TraceBody = msgspec.field(default_factory=_TraceBody)
 
 
 def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
@@ -99,10 +108,9 @@ class _BatchReader:
         index = self._outcome.received
         self._outcome.received += 1
         try:
-            event = decoded(raw, LangfuseEvent)
-            is_generation = self._learn(event)
+            is_generation = self._learn(raw)
         except payload.UNREADABLE as error:
-            if bytes(raw) != b"null":
+            if not payload.is_null(raw):
                 return self._outcome.reject(index, MALFORMED, payload.problem(error))
             is_generation = False
         except BadValue as error:
@@ -137,14 +145,15 @@ class _BatchReader:
         self._outcome.add(call.record, call.identity, why)
         return True
 
-    def _learn(self, event: LangfuseEvent) -> bool:
+    def _learn(self, raw: payload.Raw) -> bool:
         """Keep what the event reports; whether it is about a generation."""
+        event = decoded(raw, LangfuseEvent)
         kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
-            self._learn_trace(decoded(event.body, _TraceBody))
+            self._learn_trace(decoded(raw, _TraceEvent).body)
         if kind not in _CALLS and kind != "observation":
             return False
-        observed = decoded(event.body, _Observation)
+        observed = decoded(raw, _ObservationEvent).body
         if kind == "observation" and (text(observed.type) or "").lower() not in _CALLS:
             return False
         own_id = text(observed.id)
@@ -194,7 +203,7 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
             continue
         members = payload.peek(document)
         if bytes(members.get("batch", b""))[:1] == b"[":
-            yield from payload.array(members["batch"])
+            yield from payload.array_in(document, "batch")
         elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")
         else:  # an event of its own, or an item that is none

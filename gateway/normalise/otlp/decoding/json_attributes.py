@@ -17,6 +17,7 @@ from gateway.normalise.otlp.model import Attributes
 
 LARGE = 256 * 1024  # bytes of a value that no field can hold
 _LONGEST_NAME = 64  # of an attribute in a message
+_SHORT = 18  # digits that 64 bits always hold
 
 
 def attributes_of(pairs: Iterable[schema.KeyValue | None] | Attributes | None) -> Attributes:
@@ -25,16 +26,21 @@ def attributes_of(pairs: Iterable[schema.KeyValue | None] | Attributes | None) -
         return pairs
     attributes: Attributes = {}
     for pair in pairs or ():
-        if pair is None or not pair.key or pair.value is None:
+        if pair is None:
             continue
-        name = pair.key
+        name, value = pair.key, pair.value
+        if not name or value is None:
+            continue
         rule = RULES[name]
         if rule is admission.SCALAR:
-            text = pair.value.stringValue
-            value = _number_or_bool(pair.value, name) if text is None else text
-            if value is not None and not (text is not None and len(text) > admission.MAX_VALUE):
-                attributes[name] = value
-        elif rule is not admission.DROPPED and (kept := _kept(pair.value, rule, name)) is not None:
+            text = value.stringValue
+            if text is None:
+                number = _number_or_bool(value, name)
+                if number is not None:
+                    attributes[name] = number
+            elif len(text) <= admission.MAX_VALUE:
+                attributes[name] = text
+        elif rule is not admission.DROPPED and (kept := _kept(value, rule, name)) is not None:
             attributes[name] = kept
     return attributes
 
@@ -59,9 +65,12 @@ def _plain(value: schema.Value, name: str) -> object:
 
 def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
     try:
-        if value.intValue is not None:
-            return whole_number(value.intValue, "intValue", -(1 << 63), 1 << 63)
-        return value.boolValue if value.doubleValue is None else double(value.doubleValue, "doubleValue")
+        whole, double_value = value.intValue, value.doubleValue
+        if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
+            return int(whole)  # most are: no call
+        if whole is not None:
+            return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
+        return value.boolValue if double_value is None else double(double_value, "doubleValue")
     except Malformed as error:
         raise Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
 
@@ -90,8 +99,8 @@ def _words(encoded: Raw, name: str) -> list[str] | None:
 def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
     """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
     if type(value) is str:
-        digits = value if value.isdecimal() else value.removeprefix("-")
-        if not (digits.isdecimal() and digits.isascii() and len(digits) <= 20):
+        digits = value.removeprefix("-")
+        if len(digits) > 20 or not (digits.isdecimal() and digits.isascii()):
             raise Malformed(f".{field}: no integer")
         number = int(value)
     elif type(value) is float:

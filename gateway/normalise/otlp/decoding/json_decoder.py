@@ -19,7 +19,6 @@ from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_request, trace_ends
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
-from gateway.normalise.otlp.decoding.json_cut import JsonCut, JsonItem
 from gateway.normalise.otlp.decoding.json_request import (
     JsonScopes,
     LargeItem,
@@ -35,6 +34,7 @@ from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
 from gateway.normalise.payload.slices import Allowance
 
 T = TypeVar("T")
@@ -49,16 +49,13 @@ _KINDS = {
 }
 
 
-class _Place:
+class _Place(msgspec.Struct, gc=False):
     """Where an item stands, as a path in the body; put into words only for an error."""
 
-    __slots__ = ("entry", "inner", "item", "names")
-
-    def __init__(self, names: Names, entry: int, inner: int, item: int) -> None:
-        self.names = names
-        self.entry = entry
-        self.inner = inner
-        self.item = item
+    names: Names
+    entry: int
+    inner: int
+    item: int
 
     def __str__(self) -> str:
         outer, middle, items = self.names
@@ -155,11 +152,40 @@ def _note_ends(
     """The walk ahead: it looks for nothing but trace ids."""
     for _, _, scopes in entries:
         for _, _, items in scopes:
-            for raw in items:
-                with suppress(ValueError):  # the reading itself says what is wrong
-                    ends.note(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId))
-                if allowance.is_due(memoryview(raw).nbytes):
+            windows = items.windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
+            for text, count in windows:
+                for trace_id in _trace_ids(text, count):
+                    with suppress(ValueError):
+                        ends.note(bytes.fromhex(trace_id))
+                if allowance.is_due(memoryview(text).nbytes, count):
                     yield
+
+
+def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
+    """Of some spans; the reading itself says what is wrong with one that has none."""
+    if count == 1 and memoryview(text).nbytes > WINDOW:
+        return _trace_id_of_large(text)
+    spans: Iterable[JsonItem] = [text]
+    if count > 1:
+        array = b"[%b]" % bytes(text)
+        try:
+            return [span.traceId for span in schema.TRACE_IDS.decode(array)]
+        except (ValueError, RecursionError):
+            spans = schema.SPANS.decode(array)
+    found = []
+    for span in spans:
+        with suppress(ValueError):
+            found.append(schema.TRACE_ID.decode(span).traceId)
+    return found
+
+
+def _trace_id_of_large(span: JsonItem) -> list[str]:
+    """Of one that no parser passes over in one go."""
+    cut = JsonCut(bytes(span), Allowance())
+    with suppress(BadPayload, ValueError):
+        members = finished(cut.whole(partial(cut.members, read={})))
+        return [msgspec.json.decode(members[b"traceId"], type=str)] if b"traceId" in members else []
+    return []
 
 
 def _resource(resource: JsonResource | None, where: str) -> Resource:

@@ -20,11 +20,10 @@ from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding import lone_surrogates
 from gateway.normalise.otlp.decoding.json_attributes import LARGE, attributes_of
-from gateway.normalise.otlp.decoding.json_cut import JsonCut, JsonItem
 from gateway.normalise.otlp.decoding.json_names import in_camel_case
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.payload.items import error_offset
+from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 from gateway.normalise.payload.slices import LARGEST_VALUE, Allowance
 
 Names = tuple[str, str, str]  # of the members that lead to the items

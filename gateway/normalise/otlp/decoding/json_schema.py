@@ -157,6 +157,8 @@ class Traced(Struct, gc=False):
 
 
 TRACE_ID = msgspec.json.Decoder(Traced)
+TRACE_IDS = msgspec.json.Decoder(list[Traced])
+SPANS = msgspec.json.Decoder(list[Raw])
 TRACES = msgspec.json.Decoder(JsonTraces)
 LOGS = msgspec.json.Decoder(JsonLogs)
 METRICS = msgspec.json.Decoder(JsonMetrics)

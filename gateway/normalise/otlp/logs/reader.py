@@ -20,6 +20,7 @@ from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
+from gateway.normalise.reading.tokens import set_counts
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -126,7 +127,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
     if cost == "0" and dialect.zero_cost_is_unknown and tokens and not failed:
         cost = None
-    return Inference(
+    call = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
         id=b"",
         source=product.source,
         request_id=semconv.first_text(attributes, FIELD_NAMES["request_id"]),
@@ -138,16 +139,12 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         operation=operations.BY_NAME.get(operation or "", dialect.operation),
         request_model=model,
         response_model=semconv.first_text(attributes, dialect.response_model),
-        input_tokens=tokens.input,
-        output_tokens=tokens.output,
-        cache_read_tokens=tokens.cache_read,
-        cache_write_tokens=tokens.cache_write,
-        reasoning_tokens=tokens.reasoning,
-        cache_write_1h_tokens=tokens.cache_write_1h,
         cost=cost,
         status="error" if failed else "ok",
         error_type=semconv.error_type(attributes) if failed else None,
     )
+    set_counts(call, tokens)
+    return call
 
 
 def _start(record: LogRecord, event: LogEvent) -> int | None:

@@ -12,7 +12,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import failed
 from gateway.normalise.otlp.spans.counts import counts_of
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.tokens import Tokens, set_counts
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
@@ -42,6 +42,7 @@ class SpanCall(Struct, gc=False):
     reports_stream: bool = False  # it stands beside the span that began the call
     also: tuple[bytes, ...] = ()
     is_linked: bool = False  # known by its place in the trace, too
+    service_tier: str | None = None  # as the answer of its provider states it
 
     @property
     def has_usage(self) -> bool:
@@ -50,10 +51,7 @@ class SpanCall(Struct, gc=False):
     def count_as(self, tokens: Tokens) -> None:
         """Take over the counts of another report of the same call."""
         self.tokens = tokens
-        record = self.record
-        record.input_tokens, record.output_tokens = tokens.input, tokens.output
-        record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
-        record.reasoning_tokens, record.cache_write_1h_tokens = tokens.reasoning, tokens.cache_write_1h
+        set_counts(self.record, tokens)
 
 
 NO_TOKENS = Tokens()
@@ -88,7 +86,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if response_id is None and "response_id" in more:
         response_id = more["response_id"]
         request_id = request_id or response_id
-    record = Inference(
+    record = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
         id=b"",
         source=product.source,
         request_id=request_id,
@@ -100,16 +98,11 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         operation=operation,
         request_model=request_model,
         response_model=response_model,
-        input_tokens=tokens.input,
-        output_tokens=tokens.output,
-        cache_read_tokens=tokens.cache_read,
-        cache_write_tokens=tokens.cache_write,
-        reasoning_tokens=tokens.reasoning,
-        cache_write_1h_tokens=tokens.cache_write_1h,
         cost=cost,
         status=status,
         error_type=error_type,
     )
+    set_counts(record, tokens)
     return SpanCall(
         place,
         record,
@@ -120,6 +113,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         shared_id,
         values.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
         own_id,
+        service_tier=more.get("service_tier"),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.callers import Caller
 from gateway.normalise.otlp.model import Attributes, Span
@@ -65,7 +67,7 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
 
 def add_inherited(why: dict[str, str], caller: Caller) -> None:
     """Identity that the span did not state itself."""
-    for field, value in caller._asdict().items():
+    for field, value in asdict(caller).items():
         if value is not None:
             why.setdefault(field, "a dropped twin, an enclosing span or the resource")
 

@@ -148,7 +148,9 @@ class SpanReader:
         call.resource_caller = self._senders.caller
         call.device = self._senders.device
         user = call.record.user = call.caller.user
-        call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
+        tags = call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
+        if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
+            self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
         if product.spans.reports_stream is not None:
             call.reports_stream = product.spans.reports_stream(span)
         if product.spans.refine is not None:
@@ -201,7 +203,8 @@ class SpanReader:
         if call.resource_caller is not NO_CALLER:
             caller = nearest(caller, call.resource_caller)
         if caller is not NO_CALLER:
-            record.user, record.team, record.session, record.api_key = caller
+            record.user, record.team, record.session = caller.user, caller.team, caller.session
+            record.api_key = caller.api_key
         if call.why is not None:
             add_inherited(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:
@@ -216,11 +219,9 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
-        if call.also:
-            identity = identity._replace(also=call.also)
-        if call.is_linked:
-            links = _links(call, parent, tree)  # not by `_replace`, which takes as long as the links
-            identity = Identity(identity.id, identity.lookups, identity.certain, identity.also, links)
+        if call.also or call.is_linked:
+            links = _links(call, parent, tree) if call.is_linked else ()
+            identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 

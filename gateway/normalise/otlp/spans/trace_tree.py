@@ -13,8 +13,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
+from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.counts import fuller
+from gateway.normalise.reading import tags
 
 TURN = 4096  # nodes to settle without a pause
 CLOSE = 8  # spans between a call and that of its request, at most
@@ -160,19 +162,21 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     outer, if it has.
 
     From a dropped twin, when it stands for exactly one kept call, come identity, cost, the fuller set of
-    tokens, and a model and provider where the kept call names none.
+    tokens, and where the kept call names none a model, a provider, an id of the answer and a service tier.
     """
     below: dict[int, KeptCalls] = {}  # by place of the call
     for call in _inside_out(outermost):
         kept, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if call.has_usage and not counted:
             failed = [inner for inner in kept if inner.record.status == "error"]
-            for inner in kept:
-                if inner.record.status != "error":
-                    dropped.add(inner.place)
-                    if inner.why is not None:
-                        inner.repeats = f"repeats span {_named(call)}, because it is below it and tells no tokens"
-                    _take_over(call, inner)
+            answered = [inner for inner in kept if inner.record.status != "error"]
+            for inner in answered:
+                dropped.add(inner.place)
+                if inner.why is not None:
+                    inner.repeats = f"repeats span {_named(call)}, because it is below it and tells no tokens"
+                _take_over(call, inner)
+            if len(answered) == 1:
+                _take_id(call, answered[0])
             below[call.place] = KeptCalls([call, *failed], [call])
         elif kept:
             dropped.add(call.place)
@@ -180,6 +184,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
                 call.repeats = _encloses(call, counted or kept)
             if len(counted or kept) == 1:
                 _take_over((counted or kept)[0], call)
+                _take_id((counted or kept)[0], call)
             below[call.place] = KeptCalls(kept, counted)
         else:
             below[call.place] = KeptCalls([call], [])
@@ -234,11 +239,22 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
     if kept.record.provider is None and twin.record.provider is not None:
         kept.record.provider = twin.record.provider
         _explain(kept, twin, "provider")
+    if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
+        tags.put(kept.record.tags, SERVICE_TIER, kept.record.tags.get(SERVICE_TIER, tier))
     if kept.has_usage and (tokens := fuller(kept.tokens, twin.tokens)) != kept.tokens:
         kept.count_as(tokens)
         _explain(kept, twin, "tokens")
     kept.twin_caller = nearest(kept.twin_caller, nearest(twin.caller, twin.twin_caller))
     kept.agent = kept.agent or twin.agent
+
+
+def _take_id(kept: SpanCall, twin: SpanCall) -> None:
+    """The id under which others report the call, too; of two that ended differently the id may be another call's."""
+    stated = twin.record.request_id
+    if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
+        kept.record.request_id = stated
+        kept.response_id, kept.shared_id = twin.response_id, twin.shared_id
+        _explain(kept, twin, "request_id")
 
 
 def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:

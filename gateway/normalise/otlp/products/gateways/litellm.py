@@ -23,6 +23,7 @@ _CALL_TYPE = ("gen_ai.operation.name", "llm.request.type")
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
+    "cache_write_1h": ("ephemeral_1h_input_tokens",),
     "reasoning": ("reasoning_tokens",),
 }
 

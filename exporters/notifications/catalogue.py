@@ -1,0 +1,35 @@
+"""The list of channel types, and what is made from it: problems of [[notify]], and channels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from exporters.notifications import schedule
+from exporters.notifications.channel import Channel
+from exporters.notifications.channels import alertmanager, email, slack, webhook
+from exporters.problems import one_of
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+
+TYPES = {each.name: each for each in (webhook.TYPE, slack.TYPE, email.TYPE, alertmanager.TYPE)}
+
+
+def problems(channels: Sequence[NotifySettings]) -> Iterator[str]:
+    """Every reason why [[notify]] cannot work, one sentence a problem."""
+    names: set[str] = set()
+    for place, settings in enumerate(channels):
+        shown = f"notify[{place}]"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", settings.name):
+            yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
+        elif settings.name in names:
+            yield f"{shown}.name {settings.name!r} is already used"
+        names.add(settings.name)
+        yield from one_of(f"{shown}.type", settings.type, tuple(TYPES))
+        if settings.type in TYPES:
+            yield from TYPES[settings.type].problems(shown, settings)
+        yield from schedule.problems(shown, settings)
+
+
+def build(settings: NotifySettings, clock: Clock) -> Channel:
+    return TYPES[settings.type].build(settings, clock)

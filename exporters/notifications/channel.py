@@ -1,0 +1,77 @@
+"""What a channel is: a kind declares it, the sending task calls it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from exporters.errors import Misconfigured, Rejected, Retryable
+from exporters.probe import Probe
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+from spool.registry.notices import Notice
+
+TIMEOUT_S = 10.0
+_GONE = (403, 404, 410)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """
+    Notices that leave together, at least one. `reached` are the recipients that have it from an earlier try.
+
+    The same notices make the same `id` at every try, so that receivers recognise a repeat.
+    """
+
+    notices: Sequence[Notice]
+    reached: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        if len(self.notices) == 1:
+            return self.notices[0].id
+        ids = "\n".join(notice.id for notice in self.notices)
+        return "group-" + hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()
+
+
+class ReachedSome(Retryable):
+    """Some recipients have it, others may have it later. `reached` names all that have it."""
+
+    def __init__(self, message: str, *, reached: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.reached = reached
+
+
+class Channel(Protocol):
+    """Raises an error of exporters.errors when a message did not arrive."""
+
+    async def send(self, message: Message) -> str:
+        """What is worth keeping of the answer, such as recipients that were refused for good; usually nothing."""
+        ...
+
+    def stamp(self) -> object:
+        """Changes whenever a file with a secret does."""
+        ...
+
+    async def probe(self) -> Probe:
+        """What would become of a message. Leaves nothing behind."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelType:
+    """`groups`: a message may hold several notices, because people read it."""
+
+    name: str
+    build: Callable[[NotifySettings, Clock], Channel]
+    problems: Callable[[str, NotifySettings], Iterator[str]]
+    groups: bool
+
+
+def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:
+    """A hook that was removed is for the operator to change, whatever was sent."""
+    return Misconfigured(str(error), status=error.status) if error.status in _GONE else error

@@ -1,0 +1,98 @@
+"""
+The `alertmanager` channel: alerts for Prometheus Alertmanager, by its API of version 2.
+
+An alert is known by its labels, so no amount stands in them: a notice of the same thread, kind and severity renews the
+alert. It ends by itself after LASTS_S.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import orjson
+
+from exporters.errors import Rejected, SendError
+from exporters.http.client import Client
+from exporters.notifications.channel import ChannelType, Message, as_misconfigured
+from exporters.notifications.channels.webhook import client_settings
+from exporters.probe import OK, Probe, failed
+from exporters.problems import headers, url
+from exporters.secret_source import SecretSource
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+from spool.registry.notices import Notice
+
+LASTS_S = 4 * 3600.0
+_NO_NAME = re.compile(r"\W", re.ASCII)  # of an annotation
+ALERTS, STATUS = "/api/v2/alerts", "/api/v2/status"
+
+
+class AlertmanagerChannel:
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._base = settings.url.rstrip("/")
+        shown = f"notify {settings.name}"
+        self._secret = SecretSource(shown, file=settings.secret_file) if settings.secret_file else None
+        self._client = Client(client_settings(settings), clock=clock)
+
+    async def send(self, message: Message) -> str:
+        alerts = [alert(notice, now=self._clock.now()) for notice in message.notices]
+        try:
+            await self._exchange("POST", ALERTS, orjson.dumps(alerts))
+        except Rejected as error:
+            raise as_misconfigured(error) from error
+        return ""
+
+    def stamp(self) -> object:
+        return self._secret and self._secret.stamp()
+
+    async def probe(self) -> Probe:
+        try:
+            await self._exchange("GET", STATUS, b"")
+        except SendError as error:
+            return failed(error)
+        return Probe(status=OK)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _exchange(self, method: str, path: str, body: bytes) -> None:
+        await self._client.send(
+            self._base + path,
+            body,
+            method=method,
+            content_type="application/json",
+            authorization=f"Bearer {self._secret.value()}" if self._secret else None,
+            headers=self._settings.headers,
+        )
+
+
+def alert(notice: Notice, *, now: float) -> dict[str, object]:
+    """It ends after the time of sending, because an alert that ended before it came tells nobody."""
+    fields = {_NO_NAME.sub("_", name): value for name, value in notice.fields.items()}
+    words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
+    known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
+    shown: dict[str, object] = {
+        "labels": {"alertname": f"Tollhouse{words}", "kind": notice.kind, "severity": notice.severity, **known_by},
+        "annotations": {"summary": notice.title, "description": notice.text, **fields},
+        "startsAt": _time(notice.at),
+        "endsAt": _time(max(now, notice.at) + LASTS_S),
+    }
+    return {**shown, "generatorURL": notice.link} if notice.link else shown
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    if not settings.url:
+        yield f"{shown}.url is required for type 'alertmanager'"
+    yield from url(f"{shown}.url", settings.url)
+    yield from headers(f"{shown}.headers", settings.headers)
+
+
+TYPE = ChannelType(name="alertmanager", build=AlertmanagerChannel, problems=problems, groups=False)

@@ -1,0 +1,183 @@
+"""
+The `email` channel: plain text over SMTP.
+
+`Message-ID` is made of the message's id, so that a repeat can be recognised; notices of one thread refer to one
+message, so that programs show them as one conversation. A recipient that is refused for good is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from email.message import EmailMessage
+from email.utils import formatdate
+
+from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.http.answers import redact
+from exporters.notifications.channel import TIMEOUT_S, ChannelType, Message, ReachedSome
+from exporters.notifications.words import plain, subject
+from exporters.probe import OK, Probe, failed
+from exporters.secret_source import SecretSource
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+
+MAX_RECIPIENTS = 50
+NO_TLS = "none"
+_ADDRESS = re.compile(r"[^\s,<>@]+@[A-Za-z0-9.-]+")
+_SERVER = re.compile(r"[^\s/@]+:\d{1,5}")
+
+Refused = Mapping[str, tuple[int, bytes]]  # by recipient
+
+
+class EmailChannel:
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        shown = f"notify {settings.name}"
+        self._password = SecretSource(shown, file=settings.secret_file) if settings.secret_file else None
+
+    async def send(self, message: Message) -> str:
+        mail = written(message, self._settings, now=self._clock.now())
+        left = [address for address in self._settings.to if address not in message.reached]
+        refused = await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
+        words = "; ".join(f"{address}: {code} {_text(text)}" for address, (code, text) in refused.items())
+        reached = (*message.reached, *(address for address in left if address not in refused))
+        if any(code < 500 for code, _ in refused.values()):
+            raise ReachedSome(words, reached=reached)
+        if not reached:
+            raise Rejected(words)
+        return words
+
+    def stamp(self) -> object:
+        return self._password and self._password.stamp()
+
+    async def probe(self) -> Probe:
+        """Sign in as for a mail, and send none."""
+        try:
+            await self._talk(lambda smtp: smtp.noop())
+        except SendError as error:
+            return failed(error)
+        return Probe(status=OK)
+
+    async def close(self) -> None:
+        """Nothing stays open: each message has a connection of its own."""
+
+    async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
+        """Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is interrupted."""
+        password = self._password.value() if self._password else ""
+        connections: list[smtplib.SMTP] = []
+
+        def talk() -> Refused:
+            with _connected(self._settings) as smtp:
+                connections.append(smtp)
+                if self._settings.username:
+                    smtp.login(self._settings.username, password)
+                answer = say(smtp)
+            return answer if isinstance(answer, dict) else {}
+
+        try:
+            return await asyncio.to_thread(talk)
+        except (OSError, smtplib.SMTPException) as error:
+            raise _meaning(error, password) from error
+        except asyncio.CancelledError:
+            for smtp in connections:
+                if smtp.sock is not None:
+                    with suppress(OSError):  # it is closed already
+                        smtp.sock.shutdown(socket.SHUT_RDWR)
+            raise
+
+
+def written(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"] = settings.sender
+    mail["To"] = ", ".join(settings.to)
+    mail["Subject"] = f"[Tollhouse] {subject(message.notices)}"
+    mail["Date"] = formatdate(now)
+    mail["Message-ID"] = _message_id(message.id, settings)
+    mail["Auto-Submitted"] = "auto-generated"
+    threads = {notice.thread for notice in message.notices if notice.thread}
+    for thread in sorted(threads)[:1] if len(threads) == 1 else ():
+        mail["In-Reply-To"] = mail["References"] = _message_id(f"thread {thread}", settings)
+    parts = ["\n\n".join(filter(None, (notice.title, plain(notice)))) for notice in message.notices]
+    mail.set_content("\n\n----\n\n".join(parts) + "\n")
+    return mail
+
+
+def _message_id(id: str, settings: NotifySettings) -> str:
+    digest = hashlib.blake2b(f"{settings.name} {id}".encode(), digest_size=16).hexdigest()
+    return f"<{digest}@{settings.sender.rpartition('@')[2]}>"
+
+
+def _connected(settings: NotifySettings) -> smtplib.SMTP:
+    host, _, port = settings.server.rpartition(":")
+    host = host.strip("[]")
+    if settings.tls == "implicit":
+        return smtplib.SMTP_SSL(host, int(port), timeout=TIMEOUT_S, context=_tls(settings))
+    smtp = smtplib.SMTP(host, int(port), timeout=TIMEOUT_S)
+    if settings.tls != NO_TLS:
+        try:
+            smtp.starttls(context=_tls(settings))
+        except BaseException:
+            smtp.close()
+            raise
+    return smtp
+
+
+def _tls(settings: NotifySettings) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=settings.ca_file)
+
+
+def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: list[str]) -> Refused:
+    try:
+        return smtp.send_message(mail, sender, recipients)
+    except smtplib.SMTPRecipientsRefused as error:
+        return error.recipients
+
+
+def _meaning(error: OSError, password: str) -> SendError:
+    """What a failure means for the message: every SMTPException is an OSError."""
+    if not isinstance(error, smtplib.SMTPException):
+        return Retryable(redact(f"no answer: {error}", [password]), answered=False, ambiguous=True)
+    if not isinstance(error, smtplib.SMTPResponseException):
+        words = redact(str(error), [password])
+        if isinstance(error, smtplib.SMTPServerDisconnected):
+            return Retryable(words, answered=False, ambiguous=True)
+        return Misconfigured(words)  # no TLS, or no way to sign in
+    words = redact(f"{error.smtp_code} {_text(error.smtp_error)}", [password])
+    if error.smtp_code < 500:
+        return Retryable(words)
+    return Rejected(words) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(words)
+
+
+def _text(words: bytes | str) -> str:
+    return redact(words.decode("utf-8", "replace") if isinstance(words, bytes) else words)
+
+
+def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    port = settings.server.rpartition(":")[2]
+    if not (_SERVER.fullmatch(settings.server) and 0 < int(port) < 65536):
+        yield f"{shown}.server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""
+    if not _is_address(settings.sender):
+        yield f"{shown}.sender must be an e-mail address for type 'email'"
+    if not 1 <= len(settings.to) <= MAX_RECIPIENTS or len(set(settings.to)) != len(settings.to):
+        yield f"{shown}.to must be 1 to {MAX_RECIPIENTS} e-mail addresses, each once, for type 'email'"
+    for address in settings.to:
+        if not _is_address(address):
+            yield f"{shown}.to: {address!r} is not an e-mail address"
+    if bool(settings.username) != bool(settings.secret_file):
+        yield f"{shown}.username and {shown}.secret_file go together for type 'email'"
+    if settings.username and settings.tls == NO_TLS:
+        yield f"{shown}.tls = 'none' would send the password in the clear"
+
+
+def _is_address(text: str) -> bool:
+    return text.isascii() and text.isprintable() and _ADDRESS.fullmatch(text) is not None
+
+
+TYPE = ChannelType(name="email", build=EmailChannel, problems=problems, groups=True)

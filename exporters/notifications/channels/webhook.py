@@ -1,0 +1,116 @@
+"""
+The `webhook` channel: a POST for each notice, signed as the Standard Webhooks specification says (1.0).
+
+The body is `{"type", "timestamp", "data"}`. `webhook-id` is the notice's id, the same at every try.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import orjson
+
+from exporters.errors import Misconfigured, Rejected, SendError
+from exporters.http.client import Client, ClientSettings
+from exporters.notifications.channel import TIMEOUT_S, ChannelType, Message, as_misconfigured
+from exporters.probe import Probe, failed, try_connection
+from exporters.problems import headers, url
+from exporters.secret_source import SecretSource
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+from spool.registry.notices import Notice
+
+PREFIX = "whsec_"
+LEAST_BYTES, MOST_BYTES = 24, 64  # of a secret
+
+
+class WebhookChannel:
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._secret = SecretSource(f"notify {settings.name}", file=settings.secret_file)
+        self._client = Client(client_settings(settings), clock=clock)
+
+    async def send(self, message: Message) -> str:
+        [notice] = message.notices
+        body = orjson.dumps(document(notice))
+        at = str(int(self._clock.now()))
+        signed = {
+            "webhook-id": notice.id,
+            "webhook-timestamp": at,
+            "webhook-signature": sign(secret_bytes(self._secret.value()), notice.id, at, body),
+        }
+        sent = {**self._settings.headers, **signed}
+        try:
+            await self._client.send(self._settings.url, body, content_type="application/json", headers=sent)
+        except Rejected as error:
+            raise as_misconfigured(error) from error
+        return ""
+
+    def stamp(self) -> object:
+        return self._secret.stamp()
+
+    async def probe(self) -> Probe:
+        try:
+            secret_bytes(self._secret.value())
+        except SendError as error:
+            return failed(error)
+        return await try_connection(self._client, self._settings.url)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def document(notice: Notice) -> dict[str, object]:
+    return {
+        "type": notice.kind,
+        "timestamp": datetime.fromtimestamp(notice.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "data": {
+            "id": notice.id,
+            "title": notice.title,
+            "text": notice.text,
+            "fields": dict(notice.fields),
+            "severity": notice.severity,
+            "link": notice.link,
+            "thread": notice.thread,
+        },
+    }
+
+
+def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
+    """What a receiver works out and compares, in constant time."""
+    digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+def secret_bytes(secret: str) -> bytes:
+    """The key of a signing secret in the form of the specification; Misconfigured if it is another."""
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        key = b""
+    if not (secret.startswith(PREFIX) and LEAST_BYTES <= len(key) <= MOST_BYTES):
+        words = f"the signing secret is {PREFIX} and {LEAST_BYTES} to {MOST_BYTES} bytes in base64"
+        raise Misconfigured(words, answered=False)
+    return key
+
+
+def client_settings(settings: NotifySettings) -> ClientSettings:
+    return ClientSettings(proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none")
+
+
+def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    if not settings.url:
+        yield f"{shown}.url is required for type 'webhook'"
+    if settings.secret_file is None:
+        yield f"{shown}.secret_file is required for type 'webhook': it signs what is sent"
+    yield from url(f"{shown}.url", settings.url)
+    yield from headers(f"{shown}.headers", settings.headers)
+
+
+TYPE = ChannelType(name="webhook", build=WebhookChannel, problems=problems, groups=False)

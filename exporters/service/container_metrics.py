@@ -1,0 +1,351 @@
+"""
+Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they came.
+
+Answers mean what they mean for a route. Each of its streams parks alone, over its own key or address; a file that is
+refused is held with the upstream's words, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from urllib.parse import urlsplit
+
+import msgspec
+
+from exporters.backoff import Backoff
+from exporters.errors import Misconfigured, Retryable, SendError
+from exporters.http.answers import HttpAnswer
+from exporters.service.upstream_client import UpstreamClient
+from spool.clock import Clock
+from spool.container_files.files import ContainerFiles
+from spool.container_files.values import (
+    DELIVERED,
+    FILE,
+    KINDS,
+    REMOTE_WRITE,
+    STATUS,
+    UPLOADED,
+    ClusterIdentity,
+    ContainerFile,
+    ContainerSender,
+)
+from spool.deliveries.values import PARKED, RUNNING, RouteState
+from spool.errors import SpoolError
+
+NAME = "upstream/container-metrics"
+TOPIC = "container-metrics"
+UPLOAD, ABANDON, STATUSES, LEGACY = "container-upload", "container-abandon", "container-status", "container-legacy"
+STREAMS = (UPLOAD, ABANDON, STATUSES, LEGACY)
+CONFIG_LOAD = "configLoad"
+
+AT_ONCE = 200  # files of one announcement, as the agent sends them
+EXPIRATION_S = 3600
+PARKED_RETRY_S = 60.0
+HELD_RETRY_S = 600.0
+LOOK_AGAIN_S = 60.0
+MAX_REPLAYS = 1000  # references of one answer
+LONGEST_REFERENCE = 512
+MAX_ADDRESSES_BYTES = 4 << 20  # 200 addresses of a few KiB
+PROTOBUF = "application/x-protobuf"
+EXPIRED = "Request has expired"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Lane:
+    """What one stream waits for."""
+
+    reason: str | None = None
+    parked: bool = False
+    failures: int = 0
+    closed_until: float = 0.0
+
+
+class _Asked(msgspec.Struct):
+    ref_id: str = ""
+
+
+class ContainerSync:
+    """Runs until it is cancelled; what was not answered is sent again, and a file twice is one file there."""
+
+    def __init__(
+        self, files: ContainerFiles, upstream: UpstreamClient, *, clock: Clock, backoff: Backoff | None = None
+    ) -> None:
+        self._files = files
+        self._upstream = upstream
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._lanes = {stream: _Lane() for stream in STREAMS}
+        self._oldest: dict[str, float] = {}  # by kind, when the oldest that waits was uploaded
+        self._held: set[str] = set()
+        self._poked = asyncio.Event()
+
+    def state(self) -> RouteState:
+        """As routes are shown; `queued` are files, bodies and statuses."""
+        sums = self._files.sums
+        queued = sums.number(UPLOADED, *KINDS)
+        reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
+        oldest = min(self._oldest.values(), default=None) if queued else None
+        return RouteState(
+            name=NAME,
+            topic=TOPIC,
+            required=True,
+            state=PARKED if any(lane.parked for lane in self._lanes.values()) else RUNNING,
+            reason="; ".join(reasons) or None,
+            progress=0,
+            queued=queued,
+            oldest_age_s=None if oldest is None else max(0.0, self._clock.now() - oldest),
+            delivered=sums.number(DELIVERED, *KINDS),
+            refused=min(len(self._held), queued),
+            dead=0,
+            stuck=0,
+        )
+
+    def stamps(self) -> list[object]:
+        return self._upstream.stamps()
+
+    def poke(self) -> None:
+        """Try again now: a secret or the configuration changed."""
+        for lane in self._lanes.values():
+            lane.closed_until = 0.0
+        self._poked.set()
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                rest_s = await self.send_due()
+            except Exception:  # noqa: BLE001 - what failed inside was not marked as sent
+                _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
+                rest_s = PARKED_RETRY_S
+            await self._rest(rest_s)
+
+    async def send_due(self) -> float:
+        """Send what is due; returns how long to wait then without a change."""
+        work: Mapping[str, Callable[[], Awaitable[bool]]] = {
+            UPLOAD: self._send_files,
+            ABANDON: self._tell_abandoned,
+            STATUSES: lambda: self._send_bodies(STATUS),
+            LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
+        }
+        going = set(work)
+        while going:
+            for stream in [one for one in STREAMS if one in going]:
+                if self._is_closed(stream) or not await self._attempt(stream, work[stream]):
+                    going.discard(stream)
+        now = self._clock.monotonic()
+        waits = [lane.closed_until - now for lane in self._lanes.values() if lane.closed_until > now]
+        return max(0.01, min([*waits, LOOK_AGAIN_S]))
+
+    async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether there may be more to send. What an error says about the whole stream closes it for a time."""
+        lane = self._lanes[stream]
+        try:
+            more = await send()
+        except SpoolError as error:
+            lane.closed_until = self._clock.monotonic() + LOOK_AGAIN_S
+            lane.reason = str(error)
+            return False
+        except Misconfigured as error:
+            if lane.reason != str(error):
+                extra = {"action": "sync_parked", "stream": stream, "status": error.status}
+                _log.warning("%s is parked: %s", NAME, error, extra=extra)
+            lane.parked, lane.reason = True, str(error)
+            lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
+            return False
+        except Retryable as error:
+            lane.failures += 1
+            wait_s = self._backoff.delay_s(lane.failures, error.retry_after_s)
+            lane.reason = str(error)
+            lane.closed_until = self._clock.monotonic() + wait_s
+            _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
+            return False
+        return more
+
+    async def _send_files(self) -> bool:
+        """Announce the oldest files of one cluster and agent, and send each. False when none is due."""
+        due = await self._due(FILE)
+        if not due:
+            return False
+        by_sender = groupby(due, key=lambda file: (file.identity, file.shipper, file.agent_version, file.key))
+        (identity, shipper, version, key), group = next(iter(by_sender))
+        files = list(group)
+        by = ContainerSender(key=key, shipper=shipper, agent_version=version)
+        told = [{"reference_id": file.reference, "sha_256": file.sha256, "size": file.size} for file in files]
+        query = {**_place(identity), "count": str(len(files)), "shipper_id": shipper, "expiration": str(EXPIRATION_S)}
+        body = msgspec.json.encode({"shipperId": shipper, "files": told})
+        answer = await self._upstream.post(
+            UPLOAD, body, query=query, headers=_agent_headers(by), max_answer_bytes=MAX_ADDRESSES_BYTES
+        )
+        addresses = _addresses(answer)
+        for file in files:
+            address = addresses.get(file.reference)
+            if address is None:
+                await self._hold(file, "the upstream gave no address for it")
+            else:
+                await self._put(file, address)
+        if asked := _asked(answer):
+            await self._files.ask(identity, asked, by)
+        return True
+
+    async def _put(self, file: ContainerFile, address: str) -> None:
+        """Send one file under no key; its address is a secret, too."""
+        if problem := await self._damage(file):
+            await self._files.set_damaged(file, problem)
+            return
+        self._check_address(address)
+        try:
+            await self._upstream.client.put_file(address, self._files.contents.read(file.id), size=file.size)
+        except Misconfigured as error:
+            if EXPIRED in str(error):
+                raise Retryable("the address ended before the file arrived", status=error.status) from error
+            raise
+        except Retryable:
+            raise
+        except SendError as error:
+            await self._hold(file, str(error))
+            return
+        await self._settle(UPLOAD, [file])
+
+    def _check_address(self, address: str) -> None:
+        """Misconfigured for an address that would send metrics in the clear where the upstream is reached by TLS."""
+        scheme = urlsplit(address).scheme
+        upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
+        if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
+            raise Misconfigured("the upstream gave an address for a file that is not https")
+
+    async def _damage(self, file: ContainerFile) -> str:
+        """Why what is on disk is not what was received; "" if it is."""
+        sum = hashlib.sha256()
+        try:
+            async for piece in self._files.contents.read(file.id):
+                sum.update(piece)
+        except FileNotFoundError:
+            return "the bytes are gone from the disk"
+        return "" if sum.hexdigest() == file.sha256 else "the bytes on the disk are not those that were received"
+
+    async def _tell_abandoned(self) -> bool:
+        untold = await self._files.untold(limit=AT_ONCE)
+        if not untold:
+            return False
+        identity = untold[0].identity
+        files = [file for file in untold if file.identity == identity]
+        body = msgspec.json.encode([{"reference_id": one.reference, "reason": one.problem or ""} for one in files])
+        by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
+        await self._upstream.post(ABANDON, body, query=_place(identity), headers=_agent_headers(by))
+        await self._files.told(files)
+        self._worked(ABANDON)
+        return True
+
+    async def _send_bodies(self, kind: str) -> bool:
+        """One request for each, in their order: samples of a series must not come backwards."""
+        due = await self._due(kind)
+        for file in due:
+            try:
+                await (self._send_status(file) if kind == STATUS else self._send_remote_write(file))
+            except (Misconfigured, Retryable):
+                raise
+            except SendError as error:
+                await self._hold(file, str(error))
+        return bool(due)
+
+    async def _send_status(self, file: ContainerFile) -> None:
+        is_config = file.reference == "config"
+        headers = {"X-Cloudzero-Config-Status": CONFIG_LOAD} if is_config else {}
+        query = {"type": CONFIG_LOAD} if is_config else {}
+        await self._upstream.post(STATUSES, file.body, content_type=PROTOBUF, query=query, headers=headers)
+        await self._settle(STATUSES, [file])
+
+    async def _send_remote_write(self, file: ContainerFile) -> None:
+        if problem := await self._damage(file):
+            await self._files.set_damaged(file, problem)
+            return
+        told = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
+        type = told.pop("Content-Type", PROTOBUF)
+        body = await _whole(self._files.contents.read(file.id))
+        headers = {**told, "Content-Encoding": "snappy"}
+        query = _place(file.identity)
+        await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
+        await self._settle(LEGACY, [file])
+
+    async def _due(self, kind: str) -> Sequence[ContainerFile]:
+        due = await self._files.due(kind, limit=AT_ONCE)
+        if due:
+            self._oldest[kind] = due[0].uploaded_at or self._clock.now()
+        else:
+            self._oldest.pop(kind, None)
+        return due
+
+    async def _settle(self, stream: str, files: Sequence[ContainerFile]) -> None:
+        await self._files.settle(files)
+        self._held.difference_update(file.id for file in files)
+        self._worked(stream)
+
+    async def _hold(self, file: ContainerFile, words: str) -> None:
+        if file.problem != words:
+            extra = {"action": "container_file_held", "kind": file.kind, "cluster": file.cluster}
+            _log.warning("%s: a %s is held: %s", NAME, file.kind, words, extra=extra)
+        self._held.add(file.id)
+        await self._files.postpone(file, words, not_before=self._clock.now() + HELD_RETRY_S)
+
+    def _worked(self, stream: str) -> None:
+        lane = self._lanes[stream]
+        if lane.parked:
+            _log.info("%s: running", NAME, extra={"action": "sync_running", "stream": stream})
+        self._lanes[stream] = _Lane()
+
+    def _is_closed(self, stream: str) -> bool:
+        return self._lanes[stream].closed_until > self._clock.monotonic()
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait for something new, a poke or the time."""
+        waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.changes())]
+        try:
+            await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            self._poked.clear()
+
+
+def _place(identity: ClusterIdentity) -> dict[str, str]:
+    return {"cluster_name": identity.name, "cloud_account_id": identity.account, "region": identity.region}
+
+
+def _agent_headers(by: ContainerSender) -> dict[str, str]:
+    told = {"X-CloudZero-Shipper-ID": by.shipper, "X-CloudZero-Version": by.agent_version}
+    return {name: value for name, value in told.items() if value}
+
+
+def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
+    """Misconfigured if what answers gives no addresses."""
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, str])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Misconfigured("what answers at this address gives no addresses", status=answer.status) from error
+
+
+def _asked(answer: HttpAnswer) -> list[str]:
+    """The references that the upstream wants again; none for a header that nobody can read."""
+    text = answer.headers.get("x-cloudzero-replay")
+    if not text:
+        return []
+    with suppress(msgspec.DecodeError, RecursionError):
+        asked = msgspec.json.decode(text, type=list[_Asked])
+        return [one.ref_id for one in asked if 0 < len(one.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
+    _log.warning("%s: a replay that was asked for cannot be read", NAME, extra={"action": "replay_unreadable"})
+    return []
+
+
+async def _whole(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])

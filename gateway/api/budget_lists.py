@@ -1,0 +1,242 @@
+"""Budgets, their owners and their alerts, as every list and answer shows them, to keys and to operators alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.api.insight_lists import seconds
+from gateway.budgets.evaluator import BudgetEvaluator
+from gateway.budgets.expansion import CURRENT, FORECAST, forecast_text, percent_of
+from gateway.budgets.figures import BudgetFigures, Spent, problem_of
+from gateway.budgets.forecast import Forecast, TooEarly
+from gateway.budgets.judging import limit_of
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.services import OperatorServices
+from gateway.schemas import TEXT, closed
+from spool.ledger import money
+from spool.record import NS, rfc3339
+from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert
+from spool.registry.budgets import GRANULARITIES, MEASURES, REAL_COST, SpendBudget
+
+_NO_PERCENT = -1  # sorts before every percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownBudget:
+    """`percent` is of the last evaluation, of the owner that is furthest; None before one, or without an amount."""
+
+    budget: SpendBudget
+    problem: str | None
+    percent: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRow:
+    """An owner in the running period; "" is unknown, and the one of a budget without owners."""
+
+    budget: SpendBudget
+    owner: str
+    spent: Spent
+    limit: int | None
+    forecast: Forecast | TooEarly | None
+    fired: list[int]
+
+    @property
+    def percent(self) -> int | None:
+        return percent_of(self.spent.actual, self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    owner: str
+    first_day: str
+    alert: Alert
+
+
+def shown_budget(row: ShownBudget) -> dict[str, object]:
+    budget = row.budget
+    planned = {day: {"amount": amount} for day, amount in budget.planned.items()}
+    return {
+        "id": budget.id,
+        "name": budget.name,
+        "view": {"id": budget.view_id},
+        "planned_limits": {budget.granularity: planned},
+        "alerts": dict(budget.alerts),
+        "cost_type": REAL_COST,
+        "granularity": budget.granularity,
+        "created": seconds(budget.created),
+        "last_updated": seconds(budget.last_updated),
+        "default_amount": budget.default_amount or None,
+        "time_zone": budget.time_zone,
+        "measure": budget.measure,
+        "per": budget.per or None,
+        "forecast_alerts": dict(budget.forecast_alerts),
+        "channels": list(budget.channels),
+        "silence": _silence(budget),
+        "problem": row.problem,
+        "percent": row.percent,
+    }
+
+
+def _silence(budget: SpendBudget) -> dict[str, object] | None:
+    if not budget.silent_until:
+        return None
+    return {"until": rfc3339(int(budget.silent_until * NS)), "reason": budget.silent_reason}
+
+
+def shown_owner(row: OwnerRow) -> dict[str, object]:
+    return {
+        "owner": row.owner or None,
+        "actual": money.text(row.spent.actual),
+        "planned": None if row.limit is None else money.text(row.limit),
+        "percent": row.percent,
+        "forecast": forecast_text(row.budget, row.forecast),
+        "calls": row.spent.calls,
+        "unpriced_calls": row.spent.unpriced,
+        "fired": row.fired,
+    }
+
+
+def shown_alert(row: AlertRow) -> dict[str, object]:
+    alert = row.alert
+    return {
+        "period": row.first_day,
+        "owner": row.owner or None,
+        "kind": alert.kind,
+        "percent": alert.percent,
+        "state": alert.state,
+        "since": seconds(alert.since),
+        "fired_at": None if alert.fired_at is None else seconds(alert.fired_at),
+        "value": alert.value,
+        "planned": alert.limit,
+        "told": alert.told,
+        "corrected_at": None if alert.corrected_at is None else seconds(alert.corrected_at),
+    }
+
+
+BUDGETS: List[ShownBudget] = List(
+    root="budgets",
+    show=shown_budget,
+    identity=Sort(value=lambda row: row.budget.id),
+    sorts={
+        "name": Sort(value=lambda row: row.budget.name),
+        "last_updated": Sort(value=lambda row: row.budget.last_updated),
+        "created": Sort(value=lambda row: row.budget.created),
+        "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "view": Filter(values=lambda row: (row.budget.view_id,)),
+        "granularity": Filter(values=lambda row: (row.budget.granularity,), valid_values=GRANULARITIES),
+        "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=MEASURES),
+        # What more is shown of each budget: no row is left out, and cursors keep it.
+        "expand": Filter(values=lambda row: (CURRENT, FORECAST), valid_values=(CURRENT, FORECAST)),
+    },
+)
+
+OWNERS: List[OwnerRow] = List(
+    root="owners",
+    show=shown_owner,
+    identity=Sort(value=lambda row: row.owner),
+    sorts={
+        "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),  # to sort by; what is shown is exact
+        "owner": Sort(value=lambda row: row.owner),
+        "percent": Sort(value=lambda row: _NO_PERCENT if row.percent is None else row.percent),
+    },
+    default_sort=("actual", "desc"),
+    filters={
+        "owner": Filter(values=lambda row: (row.owner,)),
+        "is_past": Filter(values=lambda row: ("true" if row.fired else "false",), valid_values=("true", "false")),
+    },
+    beside={"budget": closed({"id": TEXT})},
+)
+
+ALERTS: List[AlertRow] = List(
+    root="alerts",
+    show=shown_alert,
+    identity=Sort(value=lambda row: f"{row.first_day} {row.alert.kind} {row.alert.percent:04} {row.owner}"),
+    sorts={
+        "since": Sort(value=lambda row: row.alert.since),
+        "period": Sort(value=lambda row: row.first_day),
+        "percent": Sort(value=lambda row: row.alert.percent),
+        "owner": Sort(value=lambda row: row.owner),
+    },
+    default_sort=("since", "desc"),
+    filters={
+        "state": Filter(values=lambda row: (row.alert.state,), valid_values=STATES),
+        "kind": Filter(values=lambda row: (row.alert.kind,), valid_values=KINDS),
+        "period": Filter(values=lambda row: (row.first_day,)),
+        "owner": Filter(values=lambda row: (row.owner,)),
+    },
+    beside={"budget": closed({"id": TEXT})},
+)
+
+
+def with_state(services: OperatorServices, budget: SpendBudget) -> ShownBudget:
+    view = services.require_registry().views.find(budget.view_id)
+    problem = problem_of(budget, view, services.ledger.dimensions())
+    evaluated = services.require_budgets().figures.get(budget.id)
+    return ShownBudget(budget=budget, problem=problem, percent=_furthest(evaluated) if evaluated else None)
+
+
+def budget_rows(services: OperatorServices) -> MemoryRows[ShownBudget]:
+    return MemoryRows([with_state(services, budget) for budget in services.require_registry().budgets.all()])
+
+
+async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow]:
+    """NotThere if there is no such budget. None while it has a problem."""
+    table, figures = services.require_registry().budgets, await fresh(services, id)
+    if not figures.periods:
+        return MemoryRows([])
+    budget, running = figures.budget, figures.periods[0]
+    fired = {
+        owner: [alert.percent for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
+        for period in await table.alerts(id)
+        if period.first_day == running.period.first_day
+        for owner, alerts in period.owners.items()
+    }
+    return MemoryRows(
+        [
+            OwnerRow(
+                budget=budget,
+                owner=owner,
+                spent=spent,
+                limit=limit_of(budget, running),
+                forecast=running.forecasts.get(owner),
+                fired=fired.get(owner, []),
+            )
+            for owner, spent in running.spent.items()
+        ]
+    )
+
+
+async def alert_rows(services: OperatorServices, id: str) -> MemoryRows[AlertRow]:
+    """NotThere if there is no such budget."""
+    table = services.require_registry().budgets
+    return MemoryRows(
+        [
+            AlertRow(owner=owner, first_day=period.first_day, alert=alert)
+            for period in await table.alerts(table.get(id).id)
+            for owner, alerts in period.owners.items()
+            for alert in alerts
+        ]
+    )
+
+
+async def fresh(services: OperatorServices, id: str) -> BudgetFigures:
+    """The figures of a budget now; NotThere if there is none."""
+    registry = services.require_registry()
+    budget = registry.budgets.get(id)
+    return await evaluator(services).books().figures(budget, registry.views.find(budget.view_id))
+
+
+def evaluator(services: OperatorServices) -> BudgetEvaluator:
+    return services.require_budgets()
+
+
+def _furthest(figures: BudgetFigures) -> int | None:
+    if not figures.periods:
+        return None
+    running = figures.periods[0]
+    limit = limit_of(figures.budget, running)
+    return percent_of(max((each.actual for each in running.spent.values()), default=0), limit)

@@ -1,0 +1,127 @@
+"""Clusters as every list and answer shows them, to keys and to operators alike, and what both may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.devices.clusters import Clusters
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from spool.clusters import Cluster, ClusterChange
+from spool.errors import NotThere
+from spool.record import rfc3339
+
+UNKNOWN = "unknown"
+SILENCE = ("false", "true")
+
+
+class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is, and a label that is null is removed; `config` is replaced."""
+
+    display_name: str | None = None
+    labels: dict[str, str | None] | None = None
+    enabled: bool | None = None
+    config: dict[str, Any] | None = None
+
+    def change(self) -> ClusterChange:
+        return ClusterChange(**msgspec.structs.asdict(self))
+
+
+class CheckItem(msgspec.Struct, kw_only=True):
+    name: str
+    passing: bool
+    error: str
+
+
+class ClusterItem(msgspec.Struct, kw_only=True):
+    """A cluster as it is answered; times are RFC 3339."""
+
+    id: str
+    account: str
+    region: str
+    name: str
+    display_name: str
+    state: str
+    silent: bool
+    enabled: bool
+    labels: dict[str, str]
+    chart_version: str
+    agent_version: str
+    validator_version: str
+    k8s_version: str
+    provider_id: str
+    release_name: str
+    namespace: str
+    checks: list[CheckItem]
+    config: dict[str, Any]
+    first_seen: str
+    last_seen: str
+
+
+class OneCluster(msgspec.Struct, kw_only=True):
+    cluster: ClusterItem
+
+
+class SeenCluster(msgspec.Struct, frozen=True):
+    """A cluster, and what follows from the time of the question."""
+
+    cluster: Cluster
+    silent: bool
+    last_seen: float
+
+    @property
+    def state(self) -> str:
+        return self.cluster.state or UNKNOWN
+
+
+def shown(seen: SeenCluster) -> dict[str, object]:
+    cluster = seen.cluster
+    known: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
+    return {
+        **known,
+        "state": seen.state,
+        "silent": seen.silent,
+        "checks": [{"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks],
+        "first_seen": _time(cluster.first_seen),
+        "last_seen": _time(seen.last_seen),
+    }
+
+
+CLUSTERS: List[SeenCluster] = List(
+    root="clusters",
+    show=shown,
+    identity=Sort(value=lambda row: row.cluster.id),
+    sorts={
+        "name": Sort(value=lambda row: row.cluster.name),
+        "last_seen": Sort(value=lambda row: row.last_seen),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,)),
+        "silent": Filter(values=lambda row: (SILENCE[row.silent],), valid_values=SILENCE),
+        "account": Filter(values=lambda row: (row.cluster.account,)),
+        "region": Filter(values=lambda row: (row.cluster.region,)),
+        "agent_version": Filter(values=lambda row: (row.cluster.agent_version,)),
+    },
+)
+
+
+def cluster_rows(clusters: Clusters) -> MemoryRows[SeenCluster]:
+    return MemoryRows([_seen(clusters, cluster) for cluster in clusters.table.all()])
+
+
+def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
+    """The answer with one cluster; NotThere if there is none with this id."""
+    cluster = clusters.table.find(id)
+    if cluster is None:
+        raise NotThere(f"there is no cluster {id!r}")
+    return {"cluster": shown(_seen(clusters, cluster))}
+
+
+def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:
+    return SeenCluster(cluster, clusters.is_silent(cluster), clusters.last_seen(cluster))
+
+
+def _time(at: float) -> str | None:
+    return rfc3339(round(at * 1000) * 1_000_000)

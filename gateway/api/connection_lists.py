@@ -1,0 +1,91 @@
+"""
+Billing connections and their drops as every list and answer shows them, to keys and to operators alike.
+
+Fields and sort keys are the published interface's; `state` and `upstream_connection_id` are Tollhouse's own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.api.insight_lists import seconds
+from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
+from spool.billing.drops import StoredDrop
+from spool.listing import SortField
+
+CONNECTION_TYPE = "external"
+CAPABILITIES = ("billing_drops",)
+
+
+def shown_connection(row: ShownConnection) -> dict[str, object]:
+    connection, bucket = row.connection, row.connection.s3_bucket
+    return {
+        "id": connection.id,
+        "connection_id": connection.id,
+        "name": connection.name,
+        "connection_name": connection.name,
+        "cloud_provider": connection.cloud_provider,
+        "expected_ingest_rate": connection.expected_ingest_rate,
+        "is_enabled": connection.is_enabled,
+        "s3_bucket_info": bucket
+        and {
+            "bucket_name": bucket.bucket_name,
+            "bucket_path": bucket.bucket_path,
+            "cloud_account_id": bucket.cloud_account_id,
+        },
+        "connection_type": CONNECTION_TYPE,
+        "capabilities": list(CAPABILITIES),
+        "is_draft": False,
+        "state": row.state,
+        "upstream_connection_id": connection.id_upstream,
+        "created": seconds(connection.created),
+        "creation_date": seconds(connection.created),
+        "last_updated": seconds(connection.last_updated),
+    }
+
+
+def shown_drop(drop: StoredDrop) -> dict[str, object]:
+    return {"drop_id": drop.id, "month": drop.month, "row_count": drop.rows}
+
+
+CONNECTIONS: List[ShownConnection] = List(
+    root="connections",
+    show=shown_connection,
+    identity=Sort(value=lambda row: row.connection.id),
+    sorts={
+        "connection_name": Sort(value=lambda row: row.connection.name),
+        "creation_date": Sort(value=lambda row: row.connection.created),
+        "name": Sort(value=lambda row: row.connection.name),
+        "cloud_provider": Sort(value=lambda row: row.connection.cloud_provider),
+        "created": Sort(value=lambda row: row.connection.created),
+        "last_updated": Sort(value=lambda row: row.connection.last_updated),
+        "is_enabled": Sort(value=lambda row: int(row.connection.is_enabled)),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "cloud_provider": Filter(values=lambda row: (row.connection.cloud_provider,)),
+        "is_enabled": Filter(
+            values=lambda row: ("true" if row.connection.is_enabled else "false",), valid_values=("true", "false")
+        ),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+    },
+)
+
+DROPS: List[StoredDrop] = List(
+    root="billing_drops",
+    show=shown_drop,
+    identity=Sort(field=SortField("number")),
+    sorts={"month": Sort(field=SortField("month")), "row_count": Sort(field=SortField("rows"))},
+    default_sort=("month", "asc"),
+    filters={"month": Filter(field="month")},
+)
+
+
+async def connection_rows(connections: BillingConnections) -> MemoryRows[ShownConnection]:
+    return MemoryRows(await connections.shown(*connections.table.all()))
+
+
+def drop_rows(connections: BillingConnections, id: str) -> StoredRows[StoredDrop]:
+    """NotThere when there is no such connection."""
+    return StoredRows(partial(connections.drops.page, connections.table.get(id).id))

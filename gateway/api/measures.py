@@ -1,0 +1,77 @@
+"""
+What costs are answered in: kinds of money, usage with its units, and the published kinds that are refused, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spool.ledger import money
+from spool.ledger.queries import COST_TYPES, CostRow
+
+USAGE_AMOUNT = "usage_amount"  # the published cost type that is no money
+USAGE_UNIT = "tokens"
+CURRENCY_UNIT = "USD"
+
+# The fields of a CostRow that count usage, each with its unit.
+USAGE: Mapping[str, str] = {
+    "calls": "calls",
+    "errors": "calls",
+    "cached": "calls",
+    "unpriced": "calls",
+    "input_tokens": "tokens",
+    "output_tokens": "tokens",
+    "cache_read_tokens": "tokens",
+    "cache_write_tokens": "tokens",
+    "reasoning_tokens": "tokens",
+    "cache_write_1h_tokens": "tokens",
+    "cached_input_tokens": "tokens",
+    "cached_output_tokens": "tokens",
+    "latency_ms": "ms",
+}
+_BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
+
+_NO_INVOICE = "Tollhouse sees calls and no invoice; reported_cost is what their sources report"
+_NO_CONTRACT = "Tollhouse knows no contract with its discounts; real_cost is what counts, on_demand_cost the list price"
+_NO_COMMITMENT = "Tollhouse knows no commitment that could be spread over its term; real_cost is what counts"
+REFUSED: Mapping[str, str] = {
+    "billed_cost": _NO_INVOICE,
+    "discounted_cost": _NO_CONTRACT,
+    "amortized_cost": _NO_COMMITMENT,
+    "discounted_amortized_cost": _NO_COMMITMENT,
+    "invoiced_amortized_cost": _NO_INVOICE,
+}
+ANSWERED = (*COST_TYPES, USAGE_AMOUNT)
+_DECIMALS = 12  # of a quotient
+
+
+def billed_tokens(row: CostRow) -> int:
+    """The tokens that a provider counted: those of calls that a gateway's cache answered are on no bill."""
+    return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
+
+
+def amount(row: CostRow, cost_type: str) -> str:
+    """What a row comes to, as decimal text in the unit of the cost type."""
+    if cost_type == USAGE_AMOUNT:
+        return str(billed_tokens(row))
+    text: str = getattr(row, COST_TYPES[cost_type])
+    return text
+
+
+def per(cost: str, count: int, *, of: int = 1) -> str | None:
+    """What one of `count` costs, or so many of them: decimal text, cut after _DECIMALS; None of nothing."""
+    if count <= 0:
+        return None
+    cut = 10 ** (money.DECIMALS - _DECIMALS)
+    return money.text(money.units(cost) * of // count // cut * cut)
+
+
+def needed(cost_type: str, measures: tuple[str, ...]) -> tuple[str, ...]:
+    """The measures that a question to the ledger names for an answer in a cost type and these measures."""
+    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (COST_TYPES[cost_type],)))
+
+
+def units(cost_type: str, measures: tuple[str, ...]) -> dict[str, str]:
+    """The unit of each field of a row."""
+    main = {USAGE_AMOUNT: USAGE_UNIT} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
+    return main | {name: USAGE[name] for name in measures}

@@ -1,0 +1,242 @@
+"""
+Savings recommendations, their types and comments, for keys. Each method has a scope of its own.
+
+No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of insights.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.api.recommendation_lists import (
+    RECOMMENDATION_COMMENTS,
+    RECOMMENDATION_DIMENSIONS,
+    RECOMMENDATION_TYPES,
+    ShownType,
+    dimension_rows,
+    recommendation_comment_rows,
+    recommendation_list,
+    recommendation_rows,
+    shown_recommendation,
+    shown_recommendation_comment,
+    shown_type,
+    type_rows,
+)
+from gateway.errors import Refusal
+from gateway.http.requests import KeyRequest, Result
+from gateway.http.services import OperatorServices
+from gateway.rate_cards.card import CardUnreadable
+from gateway.recommendations.list import BY_NAME
+from spool.errors import Invalid, NotThere
+from spool.record import decimal_text
+from spool.registry.operators import Actor
+from spool.registry.recommendations import TypeSettings
+from spool.registry.registry import Registry
+from spool.registry.views import EXCLUDES
+
+BUSY_S = 5
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+
+
+class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    ids: list[str]
+    status: Status | None = None
+    assignee: str | None = None
+
+
+class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Decimal numbers, as text or as numbers: dollars a month, and percent of everything that was spent."""
+
+    least_savings: str | float | None = None
+    least_share: str | float | None = None
+
+
+class TypeChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    enabled: bool | None = None
+    thresholds: LeastSavings | None = None
+
+
+class OneMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    message: str
+
+
+class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One comment as `message`, or several as `comments`."""
+
+    message: str | None = None
+    comments: list[OneMessage] = []
+
+
+class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown value."""
+
+    type: str | None = None
+    filter: dict[str, list[str | None]] = {}
+
+
+async def list_recommendations(request: KeyRequest[None]) -> Result:
+    services = request.services.operators
+    listed = recommendation_list(services.ledger.dimensions())
+    return await request.list(listed, await recommendation_rows(services.require_registry()))
+
+
+async def get_recommendation(request: KeyRequest[None]) -> Result:
+    return {
+        "recommendation": shown_recommendation(
+            await _registry(request).recommendations.get(request.word("recommendation_id"))
+        )
+    }
+
+
+async def update_recommendations(request: KeyRequest[RecommendationChanges]) -> Result:
+    return await change_recommendations(_registry(request), request.body, request.actor)
+
+
+async def list_recommendation_types(request: KeyRequest[None]) -> Result:
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
+
+
+async def get_recommendation_type(request: KeyRequest[None]) -> Result:
+    return await one_type(_registry(request), request.word("type"))
+
+
+async def update_recommendation_type(request: KeyRequest[TypeChanges]) -> Result:
+    return await change_type(_registry(request), request.word("type"), request.body, request.actor)
+
+
+async def get_available_dimensions(request: KeyRequest[None]) -> Result:
+    services = request.services.operators
+    rows = await dimension_rows(services.require_registry(), services.ledger)
+    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+
+
+async def list_comments(request: KeyRequest[None]) -> Result:
+    id = request.word("recommendation_id")
+    page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id))
+    return {"recommendation": {"id": id}, **page}
+
+
+async def create_comments(request: KeyRequest[NewComments]) -> Result:
+    return await add_comments(_registry(request), request.word("recommendation_id"), request.body, request.actor)
+
+
+async def update_comment(request: KeyRequest[OneMessage]) -> Result:
+    table, number = _registry(request).recommendations, comment_number(request.word("comment"))
+    changed = await table.change_comment(
+        request.word("recommendation_id"), number, request.body.message, actor=request.actor
+    )
+    return {"comment": shown_recommendation_comment(changed)}
+
+
+async def delete_comment(request: KeyRequest[None]) -> Result:
+    number = comment_number(request.word("comment"))
+    await _registry(request).recommendations.delete_comment(
+        request.word("recommendation_id"), number, actor=request.actor
+    )
+    return {"comment": {"id": str(number)}}
+
+
+async def check(request: KeyRequest[SavingsCheck]) -> Result:
+    services = request.services.operators
+    if services.require_adviser().is_busy:
+        raise Refusal(429, "busy", "Savings are being looked for; one look at a time.", retry_after_s=BUSY_S)
+    return await check_savings(services, request.body)
+
+
+async def change_recommendations(registry: Registry, given: RecommendationChanges, actor: Actor) -> Result:
+    """The answer has a result for each id, in the order in which they were given."""
+    table = registry.recommendations
+    changed = await table.update(given.ids, status=given.status, assignee=given.assignee, actor=actor)
+    return {
+        "recommendations": [
+            {"id": id, "error": "there is no recommendation with this id"}
+            if each is None
+            else {"id": id, "status": each.status, "assignee": each.assignee}
+            for id, each in changed.items()
+        ]
+    }
+
+
+async def one_type(registry: Registry, name: str) -> Result:
+    check_type(name)
+    return _shown_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
+
+
+async def change_type(registry: Registry, name: str, given: TypeChanges, actor: Actor) -> Result:
+    check_type(name)
+    thresholds = msgspec.structs.asdict(given.thresholds) if given.thresholds else {}
+    changes = {threshold: str(value) for threshold, value in thresholds.items() if value is not None}
+    changed: dict[str, Any] = changes if given.enabled is None else {**changes, "enabled": given.enabled}
+    return _shown_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
+
+
+async def add_comments(registry: Registry, id: str, given: NewComments, actor: Actor) -> Result:
+    if (given.message is None) == (not given.comments):
+        raise Invalid("give either message or comments")
+    texts = [each.message for each in given.comments] if given.message is None else [given.message]
+    added = await registry.recommendations.comment(id, texts, actor=actor)
+    return {"comments": [shown_recommendation_comment(comment) for comment in added]}
+
+
+async def check_savings(services: OperatorServices, given: SavingsCheck) -> Result:
+    """How many savings a look would find now, and of how much, by type; nothing is kept."""
+    if given.type is not None:
+        check_type(given.type)
+    filters = _checked_filter(given.filter, services.ledger.dimensions())
+    try:
+        found = await services.require_adviser().check(type=given.type, filters=filters)
+    except CardUnreadable:
+        raise Refusal(503, "unavailable", "The price card cannot be read; the operator finds why in the log.") from None
+    amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in found.savings]
+    by_type: dict[str, list[Decimal]] = defaultdict(list)
+    for type, amount in amounts:
+        by_type[type].append(amount)
+    return {
+        "check": {
+            "count": len(found.savings),
+            "monthly_savings": decimal_text(sum((amount for _, amount in amounts), Decimal(0))),
+            "spent": found.spent,
+            "types": [
+                {"type": type, "count": len(each), "monthly_savings": decimal_text(sum(each, Decimal(0)))}
+                for type, each in by_type.items()
+            ],
+            "failed": list(found.failed),
+        }
+    }
+
+
+def check_type(name: str) -> None:
+    if name not in BY_NAME:
+        raise NotThere(f"there is no such type of recommendations; there are {', '.join(BY_NAME)}")
+
+
+def comment_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotThere("this recommendation has no comment with this id")
+    return int(text)
+
+
+def _checked_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
+    for name, values in given.items():
+        if name.removeprefix(EXCLUDES) not in known:
+            raise Invalid(f"filter may name {', '.join(known)}")
+        if not values:
+            raise Invalid(f"filter: {name} needs at least one value")
+    return {name: [value or "" for value in values] for name, values in given.items()}
+
+
+def _shown_type(name: str, settings: TypeSettings) -> Result:
+    return {"recommendation_type": shown_type(ShownType(type=BY_NAME[name], settings=settings))}
+
+
+def _registry(request: KeyRequest[Any]) -> Registry:
+    return request.services.operators.require_registry()

@@ -1,0 +1,42 @@
+"""The limits that `/metrics` shows, each with how much of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.configuration.sections import Config
+from gateway.http.services import ReceiverServices
+from gateway.monitoring.limits import Limit
+from spool.container_files.files import ContainerFiles
+from spool.deliveries.values import RouteState
+from spool.log.values import LogStats
+from spool.streams import StreamSize
+
+
+def limits(
+    config: Config,
+    stats: LogStats,
+    receivers: ReceiverServices,
+    routes: Sequence[RouteState],
+    streams: Sequence[StreamSize],
+    devices: int,
+    files: ContainerFiles,
+) -> list[Limit]:
+    """Every limit that is shown, and how much of it is used."""
+    server, section, container = config.server, config.spool, config.container
+    budget = receivers.budget
+    return [
+        Limit("server.max_inflight_bytes", server.max_inflight_bytes, budget.general.held),
+        Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
+        Limit("server.max_grpc_messages", server.max_grpc_messages, receivers.receiving.count),
+        Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
+        Limit("spool.max_bytes", section.max_bytes, stats.bytes),
+        Limit("spool.max_dead_letters", section.max_dead_letters, max((route.dead for route in routes), default=0)),
+        Limit("spool.max_streams", section.max_streams, len(streams)),
+        Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
+        Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
+        Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
+        Limit("devices.max", config.devices.max, devices),
+        Limit("container.max_bytes", container.max_bytes, files.sums.size),
+        Limit("container.max_files", container.max_files, files.sums.known),
+    ]

@@ -1,0 +1,38 @@
+"""Makes what looks at money: adviser and budgets. None of them while the registry, which keeps them, is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.budgets.evaluator import BudgetEvaluator
+from gateway.configuration.sections import Config
+from gateway.http.services import Urls
+from gateway.intake.prices import PriceBook
+from gateway.recommendations.adviser import Adviser
+from gateway.recommendations.gathering import Sources
+from spool.clock import Clock
+from spool.storage import Storage
+
+
+def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Adviser | None:
+    """Who looks for savings."""
+    if storage.registry is None:
+        return None
+    sources = Sources(ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices))
+    return Adviser(sources, storage.registry.recommendations, clock)
+
+
+def budget_evaluator(
+    storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
+) -> BudgetEvaluator | None:
+    """What evaluates budgets; its notices lead to the console."""
+    if storage.registry is None:
+        return None
+    return BudgetEvaluator(
+        storage.registry,
+        storage.ledger,
+        storage.log,
+        clock,
+        max_owners=lambda: config().budgets.max_owners,
+        link=lambda budget: f"{urls().console}#/budgets/{budget.id}",
+    )

@@ -1,0 +1,87 @@
+"""Makes what watches the parts of a Tollhouse: its health, its metrics, and the telemetry about itself."""
+
+from __future__ import annotations
+
+import socket
+
+from exporters.forwarder import Forwarder
+from exporters.own_telemetry.sender import OwnTelemetry
+from gateway.assembly.limits import limits
+from gateway.assembly.parts import Assembler
+from gateway.budgets.evaluator import BudgetEvaluator
+from gateway.budgets.gauges import gauges
+from gateway.http.services import ReceiverServices
+from gateway.monitoring.health import Health
+from gateway.monitoring.limits import Limit
+from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
+from spool.installation import derived
+from spool.steady_clock import doubts
+
+
+def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
+    registry = parts.storage.registry
+    return Health(
+        parts.storage.log,
+        parts.storage.deliveries,
+        clock=parts.clock,
+        keys_read=lambda: registry is not None,
+        closing=lambda: receivers.in_hand.closed,
+        syncs=routes.syncs,
+    )
+
+
+def exposition(
+    parts: Assembler, metrics: Metrics, receivers: ReceiverServices, routes: Forwarder, budgets: BudgetEvaluator | None
+) -> Exposition:
+    storage, devices = parts.storage, parts.devices
+
+    async def snapshot() -> Snapshot:
+        stats = await storage.log.stats()
+        step_s, held_s = doubts(parts.clock)
+        states = await storage.deliveries.routes()
+        return Snapshot(
+            clock_step_s=step_s,
+            clock_held_s=held_s,
+            stats=stats,
+            routes=[*states, *routes.syncs()],
+            devices=devices.counts(),
+            clusters=parts.clusters.counts(),
+            waiting_files=await storage.container_files.waiting(),
+            failed_attempts=receivers.access.failed_attempts,
+            budgets=[*gauges(budgets.figures.values())] if budgets else (),
+            limits=[
+                *limits(
+                    parts.config,
+                    stats,
+                    receivers,
+                    states,
+                    await storage.streams.sizes(),
+                    len(devices.table),
+                    storage.container_files,
+                ),
+                Limit("clusters.max", parts.config.clusters.max, len(storage.clusters)),
+                Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
+            ],
+            channels=await parts.channel_states(),
+            now=parts.clock.now(),
+        )
+
+    return Exposition(metrics, snapshot, parts.clock.monotonic)
+
+
+def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str) -> OwnTelemetry:
+    telemetry = OwnTelemetry(
+        parts.config.telemetry,
+        read=exposition.families,
+        traces=parts.traces,
+        failed=metrics.telemetry_failed,
+        resource={
+            "service.name": "tollhouse",
+            "service.version": version,
+            "service.instance.id": derived(parts.storage.secret, "own telemetry").hex()[:32],
+            "host.name": socket.gethostname(),
+        },
+        clock=parts.clock,
+    )
+    parts.stack.push_async_callback(telemetry.close)
+    return telemetry

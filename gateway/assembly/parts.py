@@ -1,0 +1,317 @@
+"""Makes the parts of a Tollhouse from what all of them share. Beside the command line it alone knows exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from decimal import Decimal
+
+from exporters.destinations.catalogue import build_routes
+from exporters.destinations.upstream import UpstreamContext
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder, Sync
+from exporters.notifications.notifier import Notifier
+from exporters.own_telemetry.traced_exporter import TracedExporter
+from exporters.service.billing_drops import ConnectionLocks
+from exporters.service.billing_sync import BillingSync
+from exporters.service.billing_validation import BillingValidation
+from exporters.service.container_metrics import ContainerSync
+from exporters.service.device_sync import DeviceSync
+from exporters.service.events import amount_of, is_unmapped, sent_as
+from exporters.service.upstream_client import UpstreamClient, client_of
+from gateway.assembly.money import adviser, budget_evaluator
+from gateway.authentication.access import Access, Bearer
+from gateway.configuration.in_effect import in_effect
+from gateway.configuration.secret_file import signing_secret
+from gateway.configuration.sections import Config, ConfigError, PriceSettings, split_address
+from gateway.devices.assignment import DeviceAssignment
+from gateway.devices.clusters import Clusters
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.http.budget import Budget
+from gateway.http.connections import Connections, connection_limit
+from gateway.http.cors import Cors
+from gateway.http.event_streams import EventStreams
+from gateway.http.listener import operator_listen
+from gateway.http.receiving import ReceivingSlots
+from gateway.http.services import Background, OperatorServices, ReceiverServices, Urls
+from gateway.intake.attribution import Attribution
+from gateway.intake.billing_connections import BillingConnections, Validate
+from gateway.intake.deposits import Deposits
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import MergeWindow
+from gateway.intake.prices import PriceBook
+from gateway.intake.publisher import Publisher
+from gateway.intake.shadows import Shadows
+from gateway.intake.stream_admission import StreamAdmission
+from gateway.intake.waiting_counters import WaitingCounters
+from gateway.intake.window_sessions import WindowSessions
+from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.traces import Traces
+from gateway.normalise.formats.langfuse.merger import Merger
+from gateway.normalise.options import Options
+from gateway.normalise.reading.emails import Emails
+from gateway.rate_cards.card import CardUnreadable
+from spool.clock import Clock
+from spool.installation import derived
+from spool.record import Inference, UsageEvent
+from spool.registry.notices import ChannelState
+from spool.steady_clock import SteadyClock
+from spool.storage import Storage
+
+
+class Assembler:
+    """Makes the parts from what all of them share. What must be closed goes on the stack."""
+
+    def __init__(self, config: Config, storage: Storage, clock: Clock, stack: AsyncExitStack) -> None:
+        self.config = config
+        self.storage = storage
+        self.clock = clock
+        self.stack = stack
+        self._locks = ConnectionLocks()
+        self.traces = Traces(clock)
+        server = config.server
+        self.budget = Budget(
+            server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
+        )
+        self.event_streams = EventStreams(config.server.max_event_streams)
+        self.email_secret = derived(storage.secret, "e-mails")
+        self.billing_connections = BillingConnections(
+            storage.registry,
+            storage.billing_drops,
+            clock,
+            config.billing,
+            configured=config.upstream.connection_id,
+            validate=self.drop_validation(config),
+        )
+        self.devices = DeviceLifecycle(
+            storage.devices,
+            settings=config.devices,
+            clock=clock,
+            secret=storage.secret,
+            emails=self.emails(config),
+        )
+        self.clusters = Clusters(storage.clusters, devices=self.devices, settings=config.clusters, clock=clock)
+        registry = storage.registry
+        self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
+
+    def emails(self, config: Config) -> Emails:
+        return Emails(config.privacy.emails, secret=self.email_secret)
+
+    def options(self, config: Config) -> Options:
+        kept = frozenset(config.privacy.keep_attributes)
+        return Options(keep_attributes=kept, host_id=config.devices.host_id, max_items=config.server.max_items)
+
+    async def start_access(self, local: Bearer | None = None) -> Access:
+        access = Access(
+            self.storage.registry,
+            self.config.server,
+            clock=self.clock,
+            devices=self.devices.keys.find,
+            local=local,
+        )
+        await access.start()
+        self.stack.push_async_callback(access.stop)
+        return access
+
+    async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[Intake, MergeWindow, Background]:
+        """The way in, the window before it, and what runs beside them."""
+        log, section = self.storage.log, self.config.spool
+        device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
+
+        def default_user(call: Inference) -> str | None:
+            return attribution.default_user(call, {}, device_assignment.labels(call.device))
+
+        shadows = Shadows(self.clock, default_user=default_user)
+        await shadows.remember(log)
+        sessions = WindowSessions(shadows, self.clock)
+        await sessions.start(self.storage.partial_reports)
+        counters = WaitingCounters(
+            log,
+            shadows,
+            self.clock,
+            wait_s=section.counter_wait,
+            max_items=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        await counters.start(self.storage.partial_reports, hold_s=section.hold)
+        intake = Intake(
+            log,
+            attribution=attribution,
+            prices=price_book(self.config.prices),
+            shadows=shadows,
+            device_assignment=device_assignment,
+            counters=counters if section.counter_wait else None,
+            sessions=sessions,
+            clock=self.clock if isinstance(self.clock, SteadyClock) else None,
+        )
+        merger = Merger(
+            window_s=section.pending_window,
+            hold_s=section.hold,
+            max_reports=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        window = MergeWindow(self.storage.partial_reports, intake, self.clock, merger)
+        await window.start()
+        background: Background = {
+            "merge window": window.run,
+            "shadows": lambda: shadows.follow(log, hold_s=section.hold),
+            "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
+        }
+        return intake, window, background
+
+    def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
+        server, config = self.config.server, self.config
+        return ReceiverServices(
+            access=access,
+            intake=window,
+            metrics=metrics,
+            clock=self.clock,
+            traces=self.traces,
+            budget=self.budget,
+            max_body_bytes=server.max_body_bytes,
+            connections=Connections(connection_limit(server)),
+            min_upload_rate=server.min_upload_rate,
+            options=self.options(config),
+            receiving=ReceivingSlots(server.max_grpc_messages),
+            cors=Cors(server.cors_origins),
+            signing_secret=signing_secret(config.sources),
+        )
+
+    def stream_admission(self) -> StreamAdmission:
+        return StreamAdmission(self.storage.streams, self.storage.book, self.clock, self.config.spool)
+
+    def billing_sync(self, config: Config) -> BillingSync:
+        """AI cost as billing drops; without `run` it only answers operators."""
+        storage = self.storage
+        settings = config.upstream
+        client = client_of(settings, clock=self.clock)
+        hours, is_open = storage.billing_hours, self.billing_connections.is_open
+        billing = BillingSync(storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open)
+        self.stack.push_async_callback(billing.close)
+        return billing
+
+    def drop_validation(self, config: Config) -> Validate | None:
+        """How the upstream is asked about a drop; None without an upstream."""
+        if not config.upstream.base_url:
+            return None
+        validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
+        self.stack.push_async_callback(validation.close)
+        return validation.errors
+
+    def syncs(self, config: Config, billing: BillingSync) -> list[Sync]:
+        upstream = config.upstream
+        if not upstream.base_url:
+            return []
+        client = UpstreamClient.of(upstream, clock=self.clock)
+        devices = DeviceSync(
+            self.storage.devices,
+            client,
+            clock=self.clock,
+            in_flight=upstream.in_flight,
+            tells_changes=upstream.kind == "tollhouse",
+        )
+        files = UpstreamClient.of(upstream, clock=self.clock)
+        containers = ContainerSync(self.storage.container_files, files, clock=self.clock)
+        return [devices, containers, *([billing] if upstream.connection_id else [])]
+
+    def route_configs(self, config: Config) -> list[RouteConfig]:
+        """ConfigError for what a destination cannot take."""
+        storage = self.storage
+        context = UpstreamContext(
+            log=storage.log,
+            streams=storage.streams,
+            learn=storage.book.learn,
+            locks=self._locks,
+            id_upstream=self.billing_connections.id_upstream,
+            single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
+        )
+        try:
+            routes = build_routes(config.upstream, config.destinations, clock=self.clock, context=context)
+        except ValueError as error:
+            raise ConfigError([str(error)]) from error
+        return [replace(route, exporter=TracedExporter(route.exporter, self.traces)) for route in routes]
+
+    async def start_routes(self, syncs: Sequence[Sync]) -> Forwarder:
+        config, storage = self.config, self.storage
+        configs = self.route_configs(config)
+        most = config.spool.max_dead_letters
+        routes = Forwarder(storage.deliveries, storage.log, self.clock, configs, syncs, max_dead_letters=most)
+        self.stack.push_async_callback(routes.stop)
+        await routes.start()
+        return routes
+
+    def operator_services(
+        self,
+        access: Access,
+        billing: BillingSync,
+        routes: Forwarder,
+        *,
+        version: str,
+        urls: Callable[[], Urls],
+    ) -> OperatorServices:
+        config, storage = self.config, self.storage
+        host, _ = split_address(operator_listen(config.server) or config.server.listen)
+        return OperatorServices(
+            log=storage.log,
+            deliveries=storage.deliveries,
+            streams=storage.streams,
+            billing=billing,
+            billing_connections=self.billing_connections,
+            registry=storage.registry,
+            registry_problem=storage.registry_problem,
+            access=access,
+            clock=self.clock,
+            secret=storage.secret,
+            version=version,
+            hosts=frozenset({host}),
+            urls=urls,
+            wake=lambda _: routes.poke(),
+            devices=self.devices,
+            clusters=self.clusters,
+            syncs=routes.syncs,
+            ledger=storage.ledger,
+            prices=lambda: PriceBook.load(self.config.prices),
+            events_sent_as=lambda type: sent_as(self.config.upstream, type),
+            is_unmapped=lambda type: is_unmapped(self.config.upstream, type),
+            event_amount=self._amount_of,
+            budget=self.budget,
+            event_streams=self.event_streams,
+            settings=lambda: tuple(in_effect(self.config)),
+            max_views=lambda: self.config.views.max,
+            budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
+            max_budgets=lambda: self.config.budgets.max,
+            mcp=lambda: self.config.mcp,
+            partial_reports=storage.partial_reports,
+            adviser=adviser(storage, self.clock, lambda: self.config),
+            copy=storage.copy,
+            container_files=storage.container_files,
+            channels=self.channel_states,
+        )
+
+    async def channel_states(self) -> Sequence[ChannelState]:
+        return await self.notifier.states() if self.notifier is not None else ()
+
+    def deposits(self, attribution: Attribution) -> Deposits:
+        return Deposits(self.storage.log, attribution, amount_of=self._amount_of)
+
+    def _amount_of(self, event: UsageEvent) -> Decimal | None:
+        return amount_of(self.config.upstream, event)
+
+    def publisher(self, deposits: Deposits) -> Publisher:
+        return Publisher(
+            self.config.publish,
+            ledger=self.storage.ledger,
+            deposits=deposits,
+            streams=self.storage.streams,
+            book=self.storage.book,
+            clock=self.clock,
+        )
+
+
+def price_book(section: PriceSettings) -> PriceBook:
+    """The book of [prices]; ConfigError if its card cannot be read."""
+    try:
+        return PriceBook.load(section)
+    except CardUnreadable as error:
+        raise ConfigError([f"prices.file: {error}"]) from error

@@ -1,0 +1,178 @@
+"""
+Opens the services over a storage, from the bottom up: those of a server, and those of commands without one.
+
+Each function is a context manager: what it opened is closed in reverse order at its end, also when a later part cannot
+be opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from exporters.forwarder import Forwarder
+from gateway.assembly import monitoring
+from gateway.assembly.parts import Assembler
+from gateway.assembly.reload import Reload
+from gateway.assembly.storage import open_storage
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config, ConfigError
+from gateway.http.services import Background, OperatorServices, Services, Urls
+from gateway.intake.attribution import Attribution
+from gateway.intake.billing_connections import BillingConnections
+from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.observers import Observers
+from gateway.operator.insights import inspector
+from spool.clock import Clock
+from spool.container_files.files import ContainerFiles
+from spool.errors import SpoolDamaged, SpoolError
+from spool.log.protocols import Log, Observer
+from spool.storage import Storage
+
+_log = logging.getLogger(__name__)
+
+RETAIN_EVERY_S = 60.0
+REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
+
+
+@asynccontextmanager
+async def open_operator_services(
+    config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
+) -> AsyncIterator[OperatorServices]:
+    """What the operator API works on without a server: no route runs, and nothing is received."""
+    async with AsyncExitStack() as stack:
+        assembler = Assembler(config, storage, clock, stack)
+        access = await assembler.start_access()
+        billing = assembler.billing_sync(config)
+        no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
+        yield assembler.operator_services(access, billing, no_routes, version=version, urls=urls)
+
+
+@asynccontextmanager
+async def open_services(
+    config: Config,
+    *,
+    clock: Clock,
+    version: str,
+    urls: Callable[[], Urls],
+    local: Bearer | None = None,
+    observer: Observer | None = None,
+) -> AsyncIterator[Services]:
+    """
+    Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
+
+    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
+    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is remembered:
+    opening again salvages.
+    """
+    metrics = Metrics()
+    observers = Observers([metrics, observer]) if observer else metrics
+    is_agent = local is not None
+    async with AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(
+            open_storage(config, clock=clock, observer=observers, is_agent=is_agent)
+        )
+        if storage.registry is None:
+            problem = storage.registry_problem
+            _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
+            storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
+        assembler = Assembler(config, storage, clock, stack)
+        try:
+            services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if await storage.is_damage(error):
+                raise SpoolDamaged(f"damage was met at the start: {error}") from error
+            raise
+        yield services
+
+
+async def _assemble(
+    assembler: Assembler,
+    config: Config,
+    metrics: Metrics,
+    local: Bearer | None,
+    *,
+    version: str,
+    urls: Callable[[], Urls],
+) -> Services:
+    storage, is_agent = assembler.storage, local is not None
+    access = await assembler.start_access(local)
+    if not is_agent:
+        await assembler.billing_connections.establish()
+    attribution = Attribution(config, secret=assembler.email_secret)
+    intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
+    deposits = assembler.deposits(attribution)
+    receivers = assembler.receiver_services(access, window, metrics)
+    billing = assembler.billing_sync(config)
+    # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
+    # upstream.
+    routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
+    operators = assembler.operator_services(access, billing, routes, version=version, urls=urls)
+    publisher = assembler.publisher(deposits)
+    exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets)
+    telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
+    background: Background = {
+        "routes": routes.wait,
+        "retention": lambda: _retain(storage.log, assembler.billing_connections),
+        "container files": lambda: _retain_files(storage.container_files, assembler),
+        **intake_tasks,
+        "ledger": lambda: storage.ledger.follow(storage.log),
+        "publisher": publisher.run,
+        "own telemetry": telemetry.run,
+    }
+    if not is_agent:  # waking ten times a second drains a laptop's battery
+        background["loop lag"] = metrics.lag.run
+    if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
+        background["insights"] = inspector(operators).run
+        background["recommendations"] = operators.require_adviser().run
+        if assembler.notifier is not None:
+            background["notifications"] = assembler.notifier.run
+        background["budgets"] = operators.require_budgets().run
+        background["devices"] = assembler.devices.run
+    return Services(
+        storage=storage,
+        receivers=receivers,
+        devices=assembler.devices,
+        clusters=assembler.clusters,
+        deposits=deposits,
+        stream_admission=assembler.stream_admission(),
+        billing_connections=assembler.billing_connections,
+        operators=operators,
+        health=monitoring.health(assembler, receivers, routes),
+        exposition=exposition,
+        background=background,
+        reload=Reload(
+            assembler=assembler,
+            receivers=receivers,
+            attribution=attribution,
+            intake=intake,
+            publisher=publisher,
+            routes=routes,
+            operators=operators,
+            telemetry=telemetry,
+            is_agent=is_agent,
+        ),
+    )
+
+
+async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
+    while True:
+        try:
+            await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
+        except (SpoolError, OSError) as error:
+            _log.warning(
+                "files of container metrics were not removed: %s", error, extra={"action": "files_not_removed"}
+            )
+        await asyncio.sleep(RETAIN_EVERY_S)
+
+
+async def _retain(log: Log, connections: BillingConnections) -> None:
+    while True:
+        await log.retain()
+        await connections.trim()
+        await asyncio.sleep(RETAIN_EVERY_S)

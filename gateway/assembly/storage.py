@@ -1,0 +1,49 @@
+"""Opens everything that is kept, for the server, for commands without one, and for `tollhouse demo`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.configuration.sections import Config
+from spool import engines
+from spool.clock import Clock
+from spool.ledger.ledger import CHUNK
+from spool.log.protocols import Observer
+from spool.storage import Storage, StorageOptions
+
+AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
+AGENT_LEDGER_CHUNK = 512
+
+
+@asynccontextmanager
+async def open_storage(
+    config: Config,
+    *,
+    clock: Clock,
+    registry_clock: Clock | None = None,
+    observer: Observer | None = None,
+    is_agent: bool = False,
+    new_registry: bool = False,
+) -> AsyncIterator[Storage]:
+    """Everything that is kept, see spool.storage; SpoolLocked while another process has it open."""
+    storage = await engines.open_storage(
+        StorageOptions(
+            directory=config.data_dir,
+            settings=config.spool,
+            clock=clock,
+            observer=observer,
+            cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
+            ledger_tags=config.ledger.tags,
+            ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
+            registry_clock=registry_clock,
+            new_registry=new_registry,
+            container=config.container,
+        )
+    )
+    try:
+        if storage.registry is not None:
+            storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
+        yield storage
+    finally:
+        await storage.close()

@@ -1,0 +1,55 @@
+"""How often a key may call the tools of assistants: by the minute, and by the day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.attempts import Buckets
+from gateway.configuration.sections import McpSettings
+from gateway.errors import Refusal
+from spool.clock import Clock
+
+DAY_S = 86_400
+MINUTE_S = 60
+
+
+class ToolCalls:
+    """Counts of this process: a restart begins anew. `settings` is asked at every call, so that a reload counts."""
+
+    def __init__(self, clock: Clock, settings: Callable[[], McpSettings]) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._per_minute = 0
+        self._minute: Buckets | None = None
+        self._day = 0
+        self._calls: dict[str, int] = {}  # of the day, by key
+
+    def charge(self, name: str) -> None:
+        """Count one call of a key. Refusal 429 names the setting that it would exceed."""
+        settings = self._settings()
+        minute = self._buckets(settings.calls_per_minute)
+        if minute is not None and (wait_s := minute.wait_s(name)):
+            raise _too_many(f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s)
+        now = self._clock.now()
+        day = int(now // DAY_S)
+        if day != self._day:
+            self._day, self._calls = day, {}
+        calls = self._calls.get(name, 0)
+        if settings.daily_calls and calls >= settings.daily_calls:
+            wait_s = int((day + 1) * DAY_S - now) + 1
+            raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
+        self._calls[name] = calls + 1
+        if minute is not None:
+            minute.charge(name)
+
+    def _buckets(self, per_minute: int) -> Buckets | None:
+        """The buckets of a setting; a changed one begins with full ones."""
+        if per_minute != self._per_minute:
+            per_s = per_minute / MINUTE_S
+            self._minute = Buckets(self._clock, burst=per_minute, per_s=per_s) if per_minute else None
+            self._per_minute = per_minute
+        return self._minute
+
+
+def _too_many(limit: str, wait_s: int) -> Refusal:
+    return Refusal(429, "tool_limit", f"this key is over its limit of {limit}; repeat later", retry_after_s=wait_s)

@@ -1,0 +1,132 @@
+"""
+Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view or a price was changed.
+
+It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing special.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.budgets.figures import BudgetFigures, BudgetLedger
+from gateway.budgets.judging import judge_all, rules_digest
+from spool.clock import Clock
+from spool.ledger.ledger import Ledger
+from spool.log.protocols import ReadableLog
+from spool.record import AI_TELEMETRY
+from spool.registry.budgets import SpendBudget
+from spool.registry.registry import Registry
+
+EVERY_S = 600.0
+LOOK_S = 15.0  # whether something asks for an evaluation before
+RECORDS = 10_000  # so many new ones do
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRun:
+    """How many budgets were evaluated and how many cannot be, and how many alerts were told."""
+
+    evaluated: int
+    broken: int
+    told: int
+    # None, or why nothing was evaluated: sums that are being counted anew would look like money that was never spent.
+    waits: str | None = None
+
+
+_WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the ledger is being counted anew")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Basis:
+    """What an evaluation was made from: when it changes, the next one is due."""
+
+    reach: int
+    rules: tuple[str, ...]
+
+
+class BudgetEvaluator:
+    """One evaluation at a time. `link` is the address of a budget's page in the console."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        log: ReadableLog,
+        clock: Clock,
+        *,
+        max_owners: Callable[[], int],
+        link: Callable[[SpendBudget], str],
+    ) -> None:
+        self.figures: Mapping[str, BudgetFigures] = {}  # of the last evaluation, by budget
+        self._registry = registry
+        self._ledger = ledger
+        self._log = log
+        self._clock = clock
+        self._max_owners = max_owners
+        self._link = link
+        self._turn = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._basis: _Basis | None = None
+
+    def books(self) -> BudgetLedger:
+        """The ledger, asked about budgets up to now."""
+        return BudgetLedger(ledger=self._ledger, now=self._clock.now(), max_owners=self._max_owners())
+
+    def wake(self) -> None:
+        """Let `run` evaluate soon: sums were changed other than by new records."""
+        self._woken.set()
+
+    async def evaluate(self) -> BudgetRun:
+        """Evaluate all budgets with every record that is closed by now."""
+        async with self._turn:
+            self._basis = None
+            await self._ledger.catch_up(self._log)
+            basis = self._now()
+            if not await self._ledger.is_complete():
+                return _WAITING
+            books = self.books()
+            registry = self._registry
+            figures = {
+                budget.id: await books.figures(budget, registry.views.find(budget.view_id))
+                for budget in registry.budgets.all()
+            }
+            if not await self._ledger.is_complete():
+                return _WAITING
+            judged = await registry.budgets.keep(
+                partial(judge_all, figures, now=books.now, channels=registry.notices.channels, link=self._link)
+            )
+            self.figures, self._basis = figures, basis
+        broken = sum(each.problem is not None for each in figures.values())
+        return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
+
+    async def run(self) -> None:
+        """Evaluate again and again. A failure is logged and left to the next evaluation."""
+        while True:
+            self._woken.clear()
+            try:
+                await self.evaluate()
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        due = self._clock.monotonic() + EVERY_S
+        while self._clock.monotonic() < due and not self._woken.is_set():
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                basis, now = self._basis, self._now()
+                if basis is None or now.rules != basis.rules or now.reach - basis.reach >= RECORDS:
+                    return
+
+    def _now(self) -> _Basis:
+        views, budgets = self._registry.views, self._registry.budgets.all()
+        rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
+        return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=rules)

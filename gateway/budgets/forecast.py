@@ -1,0 +1,147 @@
+"""
+What a period will come to, from sums of days: the middle of four simple methods, because each of them is far off for
+some kind of history and the middle never was (docs/budgets.md has what was measured). Pure; integers throughout.
+
+The methods: what the period spent a day so far; the same weekday of last week; the median of that weekday in four
+weeks; and the level of the last ten days with the profile of the week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+
+DAY = timedelta(days=1)
+WINDOW_DAYS = 28  # of history that the methods read
+LEAST_DAYS = 7  # since the first day with spend
+LEVEL_DAYS = 10
+SHRINK_DAYS = 2  # of an average day in the profile of each weekday, so that a spike does not become a habit
+PERIODS_BACK = 3  # whose forecasts, made again from what was known then, say how wrong this one may be
+
+_PARTS = 10_000  # a share is so many parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Spend by complete days of UTC, and by hour of the day (24 sums of some weeks). A day that is missing spent 0."""
+
+    days: Mapping[date, int]
+    hours: tuple[int, ...] = (1,) * 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """A period's total, and the bounds that it is expected in. `actual` is what was spent so far."""
+
+    total: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooEarly:
+    """Why there is no forecast."""
+
+    reason: str
+
+
+def forecast(history: History, *, start: datetime, end: datetime, now: datetime, actual: int) -> Forecast | TooEarly:
+    """Forecast the period from `start` to `end`, of which `actual` was spent until `now`, which is in it."""
+    today = now.astimezone(UTC).date()
+    known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]  # the newest first
+    while known and not known[-1]:
+        known.pop()
+    if len(known) < LEAST_DAYS:
+        return TooEarly(reason=f"too early to tell: {len(known)} of {LEAST_DAYS} days of history")
+    if known.count(0) * 2 > len(known):
+        return TooEarly(reason="too early to tell: most days spent nothing")
+    left = _days_left(history.hours, now, end)
+    totals = sorted(
+        actual + sum(expected[weekday] * parts for weekday, parts in left.items()) // _PARTS
+        for expected in _methods(known, today, start, now, actual)
+    )
+    return Forecast(total=(totals[1] + totals[2]) // 2, low=totals[0], high=totals[3])
+
+
+def widened(made: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
+    """The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent."""
+    wrong = sum(map(abs, errors)) // len(errors) if errors else 0
+    low = min(made.low, made.total - made.total * wrong // _PARTS)
+    high = max(made.high, made.total + made.total * wrong // _PARTS)
+    return Forecast(total=made.total, low=max(low, actual), high=high)
+
+
+def past_errors(history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float) -> list[int]:
+    """
+    By how much forecasts of earlier periods, at the same share of each (`elapsed`, 0 to 1), were wrong: parts of
+    10,000 of what was spent, below 0 for too low. The newest period first, by whole days of UTC.
+    """
+    errors = []
+    for start, end in periods:
+        now = datetime.combine((start + (end - start) * elapsed).astimezone(UTC).date(), datetime.min.time(), UTC)
+        now = max(now, start)
+        spent = _sum(history.days, start, end)
+        until_now = _sum(history.days, start, now)
+        made = forecast(history, start=start, end=end, now=now, actual=until_now)
+        if isinstance(made, Forecast) and spent > 0:
+            errors.append((made.total - spent) * _PARTS // spent)
+    return errors
+
+
+def _methods(
+    known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
+) -> Iterator[Mapping[int, int]]:
+    """What each of the four methods expects of a day, by weekday. `known` are the days before today, newest first."""
+    weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
+    by_weekday: dict[int, list[int]] = {}
+    for weekday, spent in zip(weekdays, known, strict=True):
+        by_weekday.setdefault(weekday, []).append(spent)
+    elapsed_s = int((now - start).total_seconds())
+    # Within its first day a period has no rate of its own.
+    rate = actual * 86400 // elapsed_s if elapsed_s >= 86400 else sum(known[:LEAST_DAYS]) // LEAST_DAYS
+    yield dict.fromkeys(by_weekday, rate)
+    yield {weekday: spent[0] for weekday, spent in by_weekday.items()}
+    yield {weekday: _median(spent) for weekday, spent in by_weekday.items()}
+    mean = sum(known) // len(known)
+    profile = {
+        weekday: (sum(spent) + SHRINK_DAYS * mean) * _PARTS // ((len(spent) + SHRINK_DAYS) * mean or 1)
+        for weekday, spent in by_weekday.items()
+    }
+    newest = list(zip(weekdays, known, strict=True))[:LEVEL_DAYS]
+    level = _median([spent * _PARTS // (profile[weekday] or _PARTS) for weekday, spent in newest])
+    yield {weekday: level * parts // _PARTS for weekday, parts in profile.items()}
+
+
+@lru_cache(maxsize=64)  # the owners of a budget ask the same
+def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
+    """How much of each weekday, in parts of a day's spend, lies between two moments."""
+    at, end = now.astimezone(UTC), end.astimezone(UTC)
+    left = dict.fromkeys(range(7), 0)
+    while at < end:
+        midnight = datetime.combine(at.date() + DAY, datetime.min.time(), UTC)
+        until = _share(hours, end) if end < midnight else _PARTS
+        left[at.weekday()] += until - _share(hours, at)
+        at = midnight
+    return left
+
+
+def _share(hours: tuple[int, ...], when: datetime) -> int:
+    """How much of a day's spend has come by a time of it."""
+    total = sum(hours)
+    if not total:
+        hours, total = (1,) * 24, 24
+    of_hour = when.minute * 60 + when.second
+    return (sum(hours[: when.hour]) * 3600 + hours[when.hour] * of_hour) * _PARTS // (total * 3600)
+
+
+def _sum(days: Mapping[date, int], start: datetime, end: datetime) -> int:
+    first, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()
+    return sum(days.get(first + DAY * ahead, 0) for ahead in range((last - first).days))
+
+
+def _median(values: Sequence[int]) -> int:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2

@@ -1,0 +1,77 @@
+"""The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from itertools import pairwise
+
+from spool.ledger.periods import beginning, following
+from spool.registry.budgets import SpendBudget
+
+LATE_S = 3 * 86400.0  # a period that is over can still fire for so long: calls come late, and count where they began
+FORECAST_AFTER_S = 3 * 86400.0  # a forecast fires no alert before, or before a tenth of a shorter period is over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPeriod:
+    """From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on."""
+
+    start: datetime
+    end: datetime
+    first_day: str
+
+    def is_over(self, now: float) -> bool:
+        return now >= self.end.timestamp()
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start).total_seconds()
+
+    def elapsed(self, now: float) -> float:
+        """The share of the period that is over, 0 to 1."""
+        return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
+
+    def is_told_by_forecast(self, now: float) -> bool:
+        """Whether enough of it is over for a forecast to fire an alert."""
+        spent_s = now - self.start.timestamp()
+        return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)
+
+
+def period_at(now: float, granularity: str, zone: tzinfo) -> BudgetPeriod:
+    """The period that a moment is in."""
+    return _period(beginning(datetime.fromtimestamp(now, UTC).astimezone(zone), granularity), granularity)
+
+
+def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: int) -> list[BudgetPeriod]:
+    """The periods that precede one, the newest first."""
+    found = []
+    for _ in range(count):
+        period = period_at(period.start.timestamp() - 1, granularity, zone)
+        found.append(period)
+    return found
+
+
+def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
+    """The running period, and those that are over for less than LATE_S and ended under the rules of today."""
+    running = period_at(now, budget.granularity, budget.zone)
+    late = periods_before(running, budget.granularity, budget.zone, 4)
+    since = max(now - LATE_S, budget.rules_since)
+    return [running, *(period for period in late if period.end.timestamp() > since)]
+
+
+def days_of(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
+    """The days of the zone that a period consists of."""
+    edges = [period.start.astimezone(zone)]
+    while edges[-1].astimezone(UTC) < period.end:
+        edges.append(following(edges[-1], "daily"))
+    return [_between(start, end) for start, end in pairwise(edges)]
+
+
+def _period(start: datetime, granularity: str) -> BudgetPeriod:
+    return _between(start, following(start, granularity))
+
+
+def _between(start: datetime, end: datetime) -> BudgetPeriod:
+    first_day = start.date().isoformat()
+    return BudgetPeriod(start=start.astimezone(UTC), end=end.astimezone(UTC), first_day=first_day)

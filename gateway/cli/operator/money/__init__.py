@@ -1,0 +1,1 @@
+"""Commands about money: sums, reports, and what is planned and sent of them."""

@@ -1,0 +1,211 @@
+"""`tollhouse budgets`: what the calls of a view may cost, what they cost, and the alerts in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.budgets.expansion import EXPANSIONS
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import PageRequest, paged, show_page
+from gateway.cli.output import as_json, show_fields, show_json, show_table
+from spool.registry.budget_alerts import KINDS, STATES
+from spool.registry.budgets import GRANULARITIES, MEASURES
+
+COLUMNS = ("id", "name", "granularity", "measure", "per", "default_amount", "percent", "problem")
+OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
+ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
+
+name_option = click.option("--name", help="Unique within its view.")
+view_option = click.option("--view", metavar="VIEW", help="The view whose calls count, by its id or its name.")
+amount_option = click.option("--amount", help="Of every period that --plan does not name: dollars, tokens or calls.")
+plan_option = click.option("--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day.")
+every_option = click.option("--every", type=click.Choice(GRANULARITIES), help="How long a period is; default: monthly.")
+alert_option = click.option(
+    "--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."
+)
+forecast_option = click.option(
+    "--forecast-alert", multiple=True, type=int, metavar="PERCENT", help="By what the period will come to; may repeat."
+)
+zone_option = click.option("--tz", help="The time zone of the periods; default: UTC.")
+measure_option = click.option("--measure", type=click.Choice(MEASURES), help="What counts; default: cost.")
+per_option = click.option("--per", metavar="DIMENSION", help="Each team, user or the like has the whole amount.")
+channel_option = click.option("--channel", multiple=True, metavar="NAME", help="Where alerts go; may repeat.")
+silent_option = click.option("--silent-until", metavar="DAY", help="Until then crossings are shown and not sent.")
+reason_option = click.option("--reason", default="", help="Why it is silent.")
+
+
+def _fields_options(command: Any) -> Any:
+    for option in reversed((
+        name_option, view_option, amount_option, plan_option, every_option, alert_option, forecast_option, zone_option,
+        measure_option, per_option, channel_option, silent_option, reason_option,
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group()
+def budgets() -> None:
+    """Create, list, change and delete budgets. Budgets warn; they never block a call."""
+
+
+@budgets.command("list")
+@click.option("--view", multiple=True, metavar="ID", help="Budgets of this view; may repeat.")
+@click.option("--granularity", multiple=True, type=click.Choice(GRANULARITIES))
+@click.option("--measure", multiple=True, type=click.Choice(MEASURES))
+@click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json.")
+@paged
+@with_client
+def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
+    """List the budgets; `percent` is of the last evaluation, of the owner that is furthest."""
+    show_page(client, page, "budgets", COLUMNS, filters)
+
+
+@budgets.command()
+@_fields_options
+@as_json
+@with_client
+def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    """Create a budget. It says which of its thresholds are past already: those fire no alert."""
+    if not given["name"] or not given["view"]:
+        fail("a budget needs --name and --view", 2)
+    _show_made(client.request("POST", "/budgets", body=_body(client, given)), as_json)
+
+
+@budgets.command()
+@click.argument("id")
+@click.option("--expand", multiple=True, type=click.Choice(EXPANSIONS), help="What else to show; default: current.")
+@as_json
+@with_client
+def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
+    """Show a budget and what was spent of it."""
+    query = [("expand", each) for each in expand or ("current",)]
+    payload = client.request("GET", f"/budgets/{part(id)}", query=query)
+    if as_json:
+        show_json(payload)
+        return
+    fields = dict(payload["budget"])
+    parts = {name: fields.pop(name) for name in EXPANSIONS if name in fields}
+    show_fields(fields)
+    for name in (name for name in parts if parts[name] is not None):
+        click.echo(f"\n{name}")
+        _show_expansion(name, parts[name])
+
+
+@budgets.command()
+@click.argument("id")
+@_fields_options
+@as_json
+@with_client
+def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
+    """Change a budget. Another amount, view, zone or threshold judges the running period anew."""
+    body = _body(client, given)
+    if not body:
+        fail("say what to change, such as --amount", 2)
+    _show_made(client.request("PATCH", f"/budgets/{part(id)}", body=body), as_json)
+
+
+@budgets.command()
+@click.argument("id")
+@click.option("--confirm", required=True, metavar="NAME", help="The exact name of the budget.")
+@as_json
+@with_client
+def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
+    """Delete a budget and its alerts. Notices that wait are sent all the same."""
+    payload = client.request("DELETE", f"/budgets/{part(id)}", query=[("confirm", confirm)])
+    show_json(payload) if as_json else click.echo(f"budget {id} deleted")
+
+
+@budgets.command()
+@click.argument("id")
+@click.option("--owner", multiple=True, help="May repeat.")
+@click.option("--is-past", multiple=True, type=click.Choice(("true", "false")), help="Past a threshold or not.")
+@paged
+@with_client
+def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
+    """List what each owner spent in the running period."""
+    show_page(client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{part(id)}/owners")
+
+
+@budgets.command()
+@click.argument("id")
+@click.option("--state", multiple=True, type=click.Choice(STATES), help="May repeat.")
+@click.option("--kind", multiple=True, type=click.Choice(KINDS), help="May repeat.")
+@click.option("--period", multiple=True, metavar="DAY", help="The first day of a period; may repeat.")
+@click.option("--owner", multiple=True, help="May repeat.")
+@paged
+@with_client
+def alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
+    """List what became of the thresholds: pending, fired, corrected or cleared."""
+    show_page(client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{part(id)}/alerts")
+
+
+@budgets.command()
+@as_json
+@with_client
+def evaluate(client: OperatorClient, as_json: bool) -> None:
+    """Evaluate all budgets now; a server does so every ten minutes."""
+    payload = client.request("POST", "/budgets/evaluate", body={})
+    if as_json:
+        show_json(payload)
+        return
+    done = payload["evaluation"]
+    if done["waits"]:
+        click.echo(f"not evaluated: {done['waits']}", err=True)
+        return
+    click.echo(f"evaluated {done['evaluated']}, alerts told: {done['told']}")
+    if done["broken"]:
+        click.echo(f"{done['broken']} cannot be evaluated; tollhouse budgets list says why", err=True)
+
+
+def _body(client: OperatorClient, given: dict[str, Any]) -> dict[str, Any]:
+    """The body of a request: what was given."""
+    every = given["every"]
+    body: dict[str, Any] = {
+        "name": given["name"],
+        "view": given["view"] and {"id": client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]},
+        "default_amount": given["amount"],
+        "granularity": every,
+        "planned_limits": _planned(given["plan"], every or "monthly"),
+        "alerts": {str(percent): "Y" for percent in given["alert"]} or None,
+        "forecast_alerts": {str(percent): "Y" for percent in given["forecast_alert"]} or None,
+        "time_zone": given["tz"],
+        "measure": given["measure"],
+        "per": given["per"],
+        "channels": list(given["channel"]) or None,
+        "silence": given["silent_until"] and {"until": given["silent_until"], "reason": given["reason"]},
+    }
+    return {field: value for field, value in body.items() if value is not None}
+
+
+def _planned(plan: tuple[str, ...], every: str) -> dict[str, Any] | None:
+    if not plan:
+        return None
+    amounts = {}
+    for each in plan:
+        day, mark, amount = each.partition("=")
+        if not mark:
+            fail(f"--plan is DAY=AMOUNT, such as 2026-11-01=1000, not {each}", 2)
+        amounts[day] = {"amount": amount}
+    return {every: amounts}
+
+
+def _show_made(payload: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(payload)
+        return
+    show_fields(payload["budget"])
+    if payload["already_past"]:
+        past = ", ".join(f"{percent} %" for percent in payload["already_past"])
+        click.echo(f"past already, and not told: {past}", err=True)
+
+
+def _show_expansion(name: str, found: dict[str, Any]) -> None:
+    if name in ("current", "forecast"):
+        show_fields(found)
+        return
+    for granularity, periods in found.items():
+        rows = [{granularity: day, **values} for day, values in periods.items()]
+        show_table(rows, (granularity, "actual", "planned"))

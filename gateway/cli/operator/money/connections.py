@@ -1,0 +1,172 @@
+"""`tollhouse connections`: billing connections, and the drops that they took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
+from gateway.cli.output import as_json, show_fields, show_json
+
+COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
+DROP_COLUMNS = ("drop_id", "month", "row_count")
+
+provider = click.option("--provider", help="Whose bill it is, such as MongoDB.")
+rate = click.option("--expected-ingest-rate", type=float, help="A number of the service's own.")
+upstream_id = click.option("--upstream-id", help="The id that the connection has upstream, if it is another one.")
+bucket = click.option(
+    "--s3-bucket", metavar="ACCOUNT/BUCKET/PATH", help="Where the provider leaves its files; kept and shown alone."
+)
+
+
+@click.group()
+def connections() -> None:
+    """Create, list, change and delete billing connections. Drops to any other connection are refused."""
+
+
+list_command(
+    connections,
+    "list",
+    root="connections",
+    columns=COLUMNS,
+    filters={
+        "cloud_provider": "",
+        "is_enabled": "true or false.",
+        "state": "Disabled, Pending Data (no drop yet) or Receiving Data.",
+    },
+    help="List the billing connections.",
+)
+
+
+@connections.command()
+@click.option("--name", required=True, help="Unique.")
+@click.option("--provider", required=True, help="Whose bill it is, such as MongoDB.")
+@click.option("--id", "given_id", help="The id that senders use already; default: a new one.")
+@rate
+@upstream_id
+@bucket
+@as_json
+@with_client
+def create(
+    client: OperatorClient,
+    name: str,
+    provider: str,
+    given_id: str | None,
+    expected_ingest_rate: float | None,
+    upstream_id: str | None,
+    s3_bucket: str | None,
+    as_json: bool,
+) -> None:
+    """Create a billing connection."""
+    body = _fields(name, provider, expected_ingest_rate, upstream_id, s3_bucket)
+    if given_id is not None:
+        body["connection_id"] = given_id
+    _show(client.request("POST", "/connections", body=body), as_json)
+
+
+@connections.command()
+@click.argument("id")
+@as_json
+@with_client
+def show(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Show one connection."""
+    _show(client.request("GET", f"/connections/{part(id)}"), as_json)
+
+
+@connections.command()
+@click.argument("id")
+@click.option("--name", help="The new name.")
+@provider
+@rate
+@upstream_id
+@bucket
+@as_json
+@with_client
+def edit(
+    client: OperatorClient,
+    id: str,
+    name: str | None,
+    provider: str | None,
+    expected_ingest_rate: float | None,
+    upstream_id: str | None,
+    s3_bucket: str | None,
+    as_json: bool,
+) -> None:
+    """Change a connection. Another id upstream counts for the drops that wait, too."""
+    body = _fields(name, provider, expected_ingest_rate, upstream_id, s3_bucket)
+    if not body:
+        fail("say what to change: --name, --provider, --expected-ingest-rate, --upstream-id or --s3-bucket", 2)
+    _show(client.request("PATCH", f"/connections/{part(id)}", body=body), as_json)
+
+
+@connections.command()
+@click.argument("id")
+@as_json
+@with_client
+def enable(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Let a disabled connection take drops again."""
+    _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": True}), as_json)
+
+
+@connections.command()
+@click.argument("id")
+@as_json
+@with_client
+def disable(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Refuse drops to a connection; those that were taken are kept and sent."""
+    _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": False}), as_json)
+
+
+@connections.command()
+@click.argument("id")
+@click.option("--confirm", required=True, metavar="ID", help="The exact id, once more.")
+@as_json
+@with_client
+def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
+    """Delete a connection and the rows that it holds. Drops that wait are sent all the same."""
+    payload = client.request("DELETE", f"/connections/{part(id)}", query=[("confirm", confirm)])
+    show_json(payload) if as_json else click.echo(f"connection {id} deleted")
+
+
+@connections.command()
+@click.argument("id")
+@click.option("--month", multiple=True, metavar="YYYY-MM", help="May repeat.")
+@paged
+@with_client
+def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:
+    """List the drops of a connection of which rows stand."""
+    path = f"/connections/{part(id)}/drops"
+    show_page(client, page, "billing_drops", DROP_COLUMNS, {"month": month}, path=path)
+
+
+@connections.command()
+@click.argument("id")
+@click.argument("month", metavar="YYYY-MM")
+@with_client
+def month(client: OperatorClient, id: str, month: str) -> None:
+    """Print the rows of a month as JSON, every operation applied in the order of the drops."""
+    show_json(client.request("GET", f"/connections/{part(id)}/drops/{part(month)}"))
+
+
+def _fields(
+    name: str | None, provider: str | None, rate: float | None, upstream_id: str | None, s3_bucket: str | None
+) -> dict[str, Any]:
+    """The body of a request: what was given."""
+    given: dict[str, Any] = {
+        "name": name,
+        "cloud_provider": provider,
+        "expected_ingest_rate": rate,
+        "upstream_connection_id": upstream_id,
+    }
+    if s3_bucket is not None:
+        account, _, rest = s3_bucket.partition("/")
+        bucket_name, _, path = rest.partition("/")
+        given["s3_bucket_info"] = {"cloud_account_id": account, "bucket_name": bucket_name, "bucket_path": path}
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def _show(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_fields(payload["connection"])

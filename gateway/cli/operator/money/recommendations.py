@@ -1,0 +1,214 @@
+"""`tollhouse recommendations`: what the same work could have cost less, and what people decided about it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import click
+import orjson
+
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
+from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from spool.registry.insights import STATUSES
+from spool.registry.recommendations import CONFIDENCES
+
+COLUMNS = ("id", "type", "status", "open", "monthly_savings", "confidence", "effort", "title")
+TYPE_COLUMNS = ("type", "enabled", "thresholds", "confidence", "effort", "title")
+COMMENT_COLUMNS = ("id", "author", "created", "message")
+
+
+@click.group()
+def recommendations() -> None:
+    """What the same work could have cost less. Unread caches, dear tiers, regions, older models, large inputs."""
+
+
+list_command(
+    recommendations,
+    "list",
+    root="recommendations",
+    columns=COLUMNS,
+    filters={
+        "type": "See `tollhouse recommendations types`.",
+        "status": f"{', '.join(STATUSES)}; may repeat.",
+        "open": "true: the last look found it; or false.",
+        "confidence": f"{', '.join(CONFIDENCES)}.",
+        "assignee": "",
+        "team": "",
+        "user": "",
+        "model": "",
+        "provider": "",
+        "source": "",
+    },
+    help="List the recommendations, the largest savings first.",
+)
+
+
+@recommendations.command()
+@click.argument("id")
+@as_json
+@with_client
+def show(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Show one recommendation. What was seen, what to do, how the savings are reckoned, and what people said."""
+    payload = client.request("GET", f"/recommendations/{part(id)}")
+    if as_json:
+        show_json(payload)
+        return
+    found = payload["recommendation"]
+    click.echo(printable(found["title"]))
+    click.echo(
+        f"{found['type']}, {found['status']}, {'open' if found['open'] else 'closed'}, {found['confidence']}, "
+        f"effort {found['effort']}: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,} "
+        f"from {found['evidence']['first_day']} to {found['evidence']['last_day']}\n"
+    )
+    click.echo("\n".join(printable(line) for line in found["description"].splitlines()))
+    click.echo(f"\nReckoned as: {printable(found['formula'])} ({printable(found['price_book'])})")
+    for assumption in found["assumptions"]:
+        click.echo(f"Assumed: {printable(assumption)}")
+    if (realized := found["realized_savings"]) is not None:
+        click.echo(f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}")
+    for comment in payload["comments"]:
+        click.echo(f"\n{comment['id']} {printable(comment['author'])}: {printable(comment['message'])}")
+
+
+@recommendations.command("set")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--status", type=click.Choice(STATUSES))
+@click.option("--assignee", help="Who works on it; empty for nobody.")
+@as_json
+@with_client
+def set_recommendations(
+    client: OperatorClient, ids: tuple[str, ...], status: str | None, assignee: str | None, as_json: bool
+) -> None:
+    """Say what became of recommendations. What an addressed one saves is measured, and it is new again if found."""
+    given = {name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None}
+    if not given:
+        raise click.UsageError("give --status or --assignee")
+    payload = client.request("PATCH", "/recommendations", body={"ids": list(ids), **given})
+    rows = payload["recommendations"]
+    show_json(payload) if as_json else show_table(rows, ("id", "status", "assignee", "error"))
+    if any("error" in row for row in rows):
+        raise SystemExit(1)
+
+
+@recommendations.command()
+@click.argument("id")
+@paged
+@with_client
+def comments(client: OperatorClient, page: PageRequest, id: str) -> None:
+    """List the comments on a recommendation."""
+    show_page(client, page, "comments", COMMENT_COLUMNS, {}, path=f"/recommendations/{part(id)}/comments")
+
+
+@recommendations.command()
+@click.argument("id")
+@click.argument("message")
+@click.option("--change", "number", help="Write this comment anew, by its id.")
+@as_json
+@with_client
+def comment(client: OperatorClient, id: str, message: str, number: str | None, as_json: bool) -> None:
+    """Leave a comment on a recommendation, or change one."""
+    path = f"/recommendations/{part(id)}/comments"
+    if number is None:
+        payload = client.request("POST", path, body={"message": message})
+        done = payload["comments"][0]
+    else:
+        payload = client.request("PATCH", f"{path}/{part(number)}", body={"message": message})
+        done = payload["comment"]
+    show_json(payload) if as_json else click.echo(f"comment {done['id']}")
+
+
+@recommendations.command("delete-comment")
+@click.argument("id")
+@click.argument("number", metavar="COMMENT")
+@as_json
+@with_client
+def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) -> None:
+    """Delete a comment."""
+    payload = client.request("DELETE", f"/recommendations/{part(id)}/comments/{part(number)}")
+    show_json(payload) if as_json else click.echo(f"comment {number} deleted")
+
+
+@recommendations.command()
+@paged
+@with_client
+def types(client: OperatorClient, page: PageRequest) -> None:
+    """List the types of recommendations, with the least that each tells."""
+    show_page(client, page, "recommendation_types", TYPE_COLUMNS, {})
+
+
+@recommendations.command("type")
+@click.argument("name", metavar="TYPE")
+@click.option("--enable/--disable", "enabled", default=None, help="Look for it, or close what it found.")
+@click.option("--least-savings", help="Dollars a month.")
+@click.option("--least-share", help="Percent of everything that was spent.")
+@as_json
+@with_client
+def set_type(
+    client: OperatorClient,
+    name: str,
+    enabled: bool | None,
+    least_savings: str | None,
+    least_share: str | None,
+    as_json: bool,
+) -> None:
+    """Show a type of recommendations with its formula, or change it. Both of the least must be reached."""
+    path = f"/recommendation-types/{part(name)}"
+    pairs = (("least_savings", least_savings), ("least_share", least_share))
+    thresholds = {field: value for field, value in pairs if value is not None}
+    body: dict[str, Any] = {"thresholds": thresholds} if thresholds else {}
+    if enabled is not None:
+        body["enabled"] = enabled
+    payload = client.request("PATCH", path, body=body) if body else client.request("GET", path)
+    show_json(payload) if as_json else show_fields(payload["recommendation_type"])
+
+
+@recommendations.command()
+@paged
+@with_client
+def dimensions(client: OperatorClient, page: PageRequest) -> None:
+    """List what recommendations can be filtered by, with the values of those that are open."""
+    show_page(client, page, "dimensions", ("id", "values"), {}, path="/recommendation-dimensions")
+
+
+@recommendations.command()
+@as_json
+@with_client
+def run(client: OperatorClient, as_json: bool) -> None:
+    """Look now; a server looks every hour."""
+    payload = client.request("POST", "/recommendations/run", body={})
+    if as_json:
+        show_json(payload)
+        return
+    done = payload["look"]
+    click.echo(
+        f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} closed"
+    )
+    if done["left_out"]:
+        click.echo(f"no room for {done['left_out']} more", err=True)
+    if done["failed"]:
+        click.echo(f"types that failed, see the log: {', '.join(done['failed'])}", err=True)
+
+
+@recommendations.command()
+@click.option("--type", "type_", help="One type alone.")
+@click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE", help="May repeat; ! before excludes.")
+@as_json
+@with_client
+def check(client: OperatorClient, type_: str | None, filters: tuple[str, ...], as_json: bool) -> None:
+    """Look for savings now and keep nothing. Among all calls of 30 days, or those that pass the filters."""
+    wanted: dict[str, list[str]] = {}
+    for each in filters:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--filter is written DIMENSION=VALUE, not {each!r}")
+        wanted.setdefault(name, []).append(value)
+    query = [("filter", orjson.dumps(wanted).decode())] if wanted else []
+    payload = client.request("GET", "/recommendation-check", query=query + ([("type", type_)] if type_ else []))
+    if as_json:
+        show_json(payload)
+        return
+    found = payload["check"]
+    show_table(found["types"], ("type", "count", "monthly_savings"))
+    click.echo(f"{found['count']} found: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,}")

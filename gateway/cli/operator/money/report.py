@@ -1,0 +1,170 @@
+"""`tollhouse report`: what AI cost, by whatever is asked, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.output import show_json, show_table
+from gateway.cli.parameters import Choice
+from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS
+from gateway.comparison.split import PARTS
+from gateway.operator.money.report import LATENCY, MAX_TOP, MEASURES, MONEY, PERCENTILES, SUMS, as_csv, columns
+from spool.ledger.counting import OTHER
+from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
+from spool.ledger.ranges import RANGES
+from spool.ledger.sums import LATENCY_EDGES_MS
+
+_BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
+SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
+_AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
+
+
+@click.command()
+@click.option(
+    "--view",
+    metavar="VIEW",
+    help="Inside a view, by its id or name; it also says what is shown unless asked otherwise.",
+)
+@click.option("--by", multiple=True, help=f"{_BY} Default: model, or as the view says.")
+@click.option("--range", type=Choice(RANGES), help="This month so far (mtd), the last 7 days with today, ...")
+@click.option("--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month.")
+@click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
+@click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
+@click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
+@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search, or team!=search "
+              "for all but these; may repeat.")  # fmt: skip
+@click.option("--compare", is_flag=True, help="Show the cost of the time before, and the change.")
+@click.option(
+    "--against",
+    is_flag=False,
+    flag_value=PREVIOUS,
+    metavar="TIME",
+    help="Say what the change since another time is made of: volume, price, mix, new and gone. TIME is a word of "
+    "--range or FIRST..LAST; without one it is the time before.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, MAX_TOP),
+    help=f"Only so many groups; the rest is {OTHER}. Default: all, with --against {DEFAULT_TOP}.",
+)
+@click.option("--top-by", type=Choice(SUMS), help="What makes a group large; default: cost.")
+@click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join(MEASURES)}.")
+@click.option("--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds.")
+@click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
+@click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
+@with_client
+def report(
+    client: OperatorClient,
+    against: str | None,
+    by: tuple[str, ...],
+    where: tuple[str, ...],
+    show: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    compare: bool,
+    latency: bool,
+    form: str | None,
+    **once: Any,
+) -> None:
+    """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
+    if against is not None and (show or compare or latency or once["per"] or once["top_by"] or form == "csv"):
+        raise click.UsageError("--against goes without --per, --compare, --top-by, --show, --latency and --csv")
+    shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
+    if once["view"]:
+        view = client.request("GET", f"/views/{part(once['view'])}")["view"]
+        by = by or tuple(view["group_by"]) or (view["principal_dimension"],)
+        if against is None:
+            once["per"] = once["per"] or view["granularity"]
+        if since is until is once["range"] is None:
+            once["range"] = view["range"]
+        money = COST_TYPES[view["cost_type"]]
+        shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+    once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
+    query = [(name, str(value)) for name, value in once.items() if value is not None]
+    by = by or ("model",)
+    query += [("by", name) for name in by] + [("where", term) for term in where] + [("show", name) for name in show]
+    payload = client.request("GET", "/report" if against is None else "/comparison", query=query)
+    if form == "json":
+        show_json(payload)
+        return
+    if against is not None:
+        _show_change(payload)
+        return
+    warn_of_lacking(payload["report"])
+    if form == "csv":
+        click.echo(as_csv(payload), nl=False)
+    else:
+        _show(payload, payload["report"]["show"] if show else shown)
+
+
+def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
+    rows, asked = payload["rows"], payload["report"]
+    names = columns(asked)
+    ordered = rows
+    if "period" not in names and "cost" in asked["show"]:
+        ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
+    lines = [_line(row, names, shown) for row in ordered]
+    if len(rows) > 1:
+        total = _line(payload["total"], names, shown)
+        lines.append(total | {names[0]: "total"} if names else total)
+    beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
+    show_table(lines, (*names, *shown, *beside))
+
+
+def _show_change(payload: Mapping[str, Any]) -> None:
+    asked, total = payload["comparison"], payload["total"]
+    warn_of_lacking(asked)
+    before = asked["against"]
+    click.echo(f"{asked['from']} to {asked['to']}, against {before['from']} to {before['to']}")
+    names = asked["by"]
+    lines = [
+        {name: row[name] for name in names}
+        | {"cost": _amount(row["cost"]), "against": _amount(row["against"]["cost"])}
+        | {name: f"{Decimal(row[name]):+,.4f}" for name in ("change", *PARTS)}
+        for row in (*payload["rows"], total | dict.fromkeys(names, "total"))
+    ]
+    show_table(lines, (*names, "cost", "against", "change", *PARTS))
+    unpriced = total["unpriced"] + total["against"]["unpriced"]
+    if unpriced:
+        click.echo(f"{unpriced:,} calls of the two times have no known cost and count as 0", err=True)
+
+
+def warn_of_lacking(asked: Mapping[str, Any]) -> None:
+    if asked["whole_since"]:
+        lacking = f"sums of before {asked['whole_since']} may lack records: these were gone when the ledger was counted"
+        click.echo(lacking, err=True)
+
+
+def _line(row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str]) -> dict[str, object]:
+    """Money to the cent where it is large and to what can be seen where it is small, and percentiles as bounds."""
+    line: dict[str, object] = {name: row.get(name) for name in names}
+    for name in shown:
+        if name in PERCENTILES:
+            line[name] = _bound(row[name], timed=row.get("timed", 0))
+        else:
+            line[name] = _amount(row[name]) if name in _AMOUNTS else f"{row[name]:,}"
+    if "previous" in row and "cost" in row:
+        before = row["previous"]["cost"]
+        line |= {"previous_cost": _amount(before), "change": _change(Decimal(row["cost"]), Decimal(before))}
+    return line
+
+
+def _amount(text: str | None) -> str | None:
+    return None if text is None else f"{Decimal(text):,.4f}"
+
+
+def _change(now: Decimal, before: Decimal) -> str | None:
+    if not before:
+        return "new" if now else None
+    return f"{(now - before) / before:+.1%}"
+
+
+def _bound(edge: int | None, *, timed: int) -> str | None:
+    if edge is None:
+        return f">{LATENCY_EDGES_MS[-1]:,}" if timed else None
+    return f"{edge:,}"

@@ -1,0 +1,138 @@
+"""`tollhouse views`: saved filters that reports, budgets and the console share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.parameters import Choice
+from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.ranges import RANGES
+from spool.registry.views import EXCLUDES
+
+COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_updated")
+
+_OPTIONS = (
+    click.option("--where", multiple=True, metavar="NAME=VALUE", help="What the view holds, such as team=search, or "
+                 "team!=search for all but these; may repeat. NAME= is what has no value there."),
+    click.option("--by", multiple=True, metavar="DIMENSION", help="What its reports group by; may repeat."),
+    click.option("--per", type=Choice((TOTAL, *GRANULARITIES)), help="A line of its reports for each period."),
+    click.option("--range", type=Choice(RANGES), help="The time that its reports cover."),
+    click.option("--cost-type", type=Choice(tuple(COST_TYPES)), help="The money that its reports show."),
+    click.option("--notify", multiple=True, metavar="CHANNEL", help="A channel that gets its news; may repeat."),
+    click.option("--anomalies/--no-anomalies", default=None, help="Whether days that cost far more are reported."),
+    click.option("--growth", type=click.IntRange(min=1), metavar="PERCENT",
+                 help="Report a day that costs so much more than the day before; default: found by itself."),
+)  # fmt: skip
+
+
+@click.group()
+def views() -> None:
+    """Create, list, change and delete views: saved filters over what AI costs."""
+
+
+list_command(
+    views,
+    "list",
+    root="views",
+    columns=COLUMNS,
+    filters={"name": "The exact name.", "principal_dimension": "", "is_broken": "true or false."},
+    help="List the views.",
+)
+
+
+def _described(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say what a view is."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@views.command()
+@click.option("--name", required=True, help="Unique.")
+@click.option("--principal", "principal_dimension", required=True, metavar="DIMENSION", help="What it is mainly about.")
+@_described
+@as_json
+@with_client
+def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    """Create a view. Without --where it holds everything."""
+    _show(client.request("POST", "/views", body={"filter": {}, **_fields(**given)}), as_json)
+
+
+@views.command()
+@click.argument("view")
+@as_json
+@with_client
+def show(client: OperatorClient, view: str, as_json: bool) -> None:
+    """Show a view, by its id or its name."""
+    _show(client.request("GET", f"/views/{part(view)}"), as_json)
+
+
+@views.command()
+@click.argument("view")
+@click.option("--name", help="The new name.")
+@click.option("--principal", "principal_dimension", metavar="DIMENSION", help="What it is mainly about.")
+@click.option("--everything", is_flag=True, help="Take its filter away.")
+@_described
+@as_json
+@with_client
+def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:
+    """Change a view. What is given replaces what was there: all of the filter, all of the groups."""
+    body = _fields(**given)
+    if everything:
+        if "filter" in body:
+            fail("give either --where or --everything", 2)
+        body["filter"] = {}
+    if not body:
+        fail("say what to change; tollhouse views edit --help lists what can be", 2)
+    _show(client.request("PATCH", f"/views/{part(view)}", body=body), as_json)
+
+
+@views.command()
+@click.argument("view")
+@as_json
+@with_client
+def delete(client: OperatorClient, view: str, as_json: bool) -> None:
+    """Delete a view that no budget hangs on."""
+    payload = client.request("DELETE", f"/views/{part(view)}")
+    show_json(payload) if as_json else click.echo(f"view {view} deleted")
+
+
+def _fields(
+    *, where: Sequence[str], by: Sequence[str], per: str | None, notify: Sequence[str], anomalies: bool | None,
+    growth: int | None, **same: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The body of a request: what was given."""
+    given: dict[str, Any] = {**same, "granularity": per}
+    if where:
+        given["filter"] = _filter(where)
+    if by:
+        given["group_by"] = list(by)
+    if notify:
+        given["connections"] = {"notify": list(notify)}
+    if growth is not None:
+        given["anomalies"] = {"threshold_type": "Percent", "threshold_value": growth, "enabled": anomalies is not False}
+    elif anomalies is not None:
+        given["anomalies"] = {"enabled": anomalies}
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:
+    found: dict[str, list[str | None]] = {}
+    for term in terms:
+        name, equals, value = term.partition("=")
+        if not equals:
+            fail("--where is written NAME=VALUE or NAME!=VALUE", 2)
+        key = EXCLUDES + name.removesuffix("!") if name.endswith("!") else name
+        found.setdefault(key, []).append(value or None)
+    return found
+
+
+def _show(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_fields(payload["view"])

@@ -1,0 +1,1 @@
+"""Commands for those who send: devices and clusters."""

@@ -1,0 +1,98 @@
+"""`tollhouse tail`: records as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import click
+import orjson
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OPENED, OperatorClient, with_client
+from gateway.cli.output import printable
+from gateway.operator.log.newest import RECORDS
+
+_UNKNOWN = "-"
+_WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
+
+
+def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each filter of the list of records."""
+    for name in reversed(list(RECORDS.filters)):
+        command = click.option(f"--{name.replace('_', '-')}", name, multiple=True, metavar="VALUE")(command)
+    return command
+
+
+@click.command()
+@_with_filters
+@click.option(
+    "--last", type=click.IntRange(0, RECORDS.max_limit), default=10, show_default=True, help="So many older ones first."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
+@with_client
+def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str, ...]) -> None:
+    """
+    Show records as they are committed, until Ctrl-C. They hold no content: prompts are never kept.
+
+    A filter may be given more than once; an empty value (--team "") means unknown.
+    """
+    query = [(name, value) for name, values in filters.items() for value in values]
+    show = _show_json if as_json else _show_line
+    with contextlib.suppress(KeyboardInterrupt):
+        try:
+            asyncio.run(_follow(client, query, last, show))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            fail(f"the stream of the server broke off ({error}); run it again")
+        fail("the server ended the stream: it stops; run it again once it is back")
+
+
+async def _follow(
+    client: OperatorClient, query: Sequence[tuple[str, str]], last: int, show: Callable[[Mapping[str, Any]], None]
+) -> None:
+    seen: set[tuple[str, int]] = set()
+    async for name, data in client.events("/tail", query=query):
+        if name == OPENED:
+            seen = await _show_older(client, [*query, ("limit", str(last))], show) if last else seen
+        elif name == "skipped":
+            click.echo(f"tollhouse: {data['records']} records of {data['topic']} came too fast to be shown", err=True)
+        elif (data["topic"], data["number"]) not in seen:
+            show(data)
+
+
+async def _show_older(
+    client: OperatorClient, query: Sequence[tuple[str, str]], show: Callable[[Mapping[str, Any]], None]
+) -> set[tuple[str, int]]:
+    """Show the newest records, and return their places: the stream may bring the last of them again."""
+    status, payload = await client.ask("GET", "/records", query=query)
+    if status >= 400:
+        fail(payload["error"]["message"])
+    for row in reversed(payload["records"]):
+        show(row)
+    return {(row["topic"], row["number"]) for row in payload["records"]}
+
+
+def _show_json(row: Mapping[str, Any]) -> None:
+    click.echo(orjson.dumps(row))
+
+
+def _show_line(row: Mapping[str, Any]) -> None:
+    """When and from where, which model and for whom, then figures; what is unknown is a dash."""
+    model = row.get("response_model") or row.get("request_model") or row.get("model")
+    what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
+    who = [row.get(name) for name in ("team", "user")]
+    words = [row["committed_at"], row["source"], what, *who]
+    columns = [printable(word or _UNKNOWN).ljust(width) for word, width in zip(words, _WIDTHS, strict=True)]
+    click.echo("  ".join([*columns, *map(printable, _figures(row))]).rstrip())
+
+
+def _figures(row: Mapping[str, Any]) -> list[str]:
+    if row["kind"] != "inference":
+        return [] if row.get("value") is None else [str(row["value"]), row.get("unit", "")]
+    tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]
+    cost = row["estimated_cost"] if row["cost_source"] == "estimated" else row["cost"]
+    money = _UNKNOWN if cost is None else f"${cost}"
+    return [f"{tokens[0]:>7} in", f"{tokens[1]:>6} out", money, *([] if row["status"] == "ok" else [row["status"]])]

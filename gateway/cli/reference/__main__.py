@@ -1,0 +1,31 @@
+"""Writes what the documents take from the code: `python -m gateway.cli.reference [DIRECTORY]`, default docs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.cli.reference import commands, configuration, http_api, json_schema
+
+_LIMITS = "limits.md"
+_BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
+
+
+def reference(docs: Path) -> Mapping[str, str]:
+    """Each file that is made from the code, or holds a part that is, with its text; equal code gives equal files."""
+    before, _, rest = (docs / _LIMITS).read_text().partition(_BEGIN)
+    return {
+        "reference/configuration.md": configuration.page(),
+        "reference/tollhouse.schema.json": json_schema.text(),
+        "reference/commands.md": commands.page(),
+        "reference/http-api.md": http_api.page(),
+        _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
+    }
+
+
+if __name__ == "__main__":
+    directory = Path(*sys.argv[1:2] or ["docs"])
+    (directory / "reference").mkdir(exist_ok=True)
+    for name, text in reference(directory).items():
+        (directory / name).write_text(text)

@@ -1,0 +1,52 @@
+"""The command line as Markdown: every command with its arguments and options, as `--help` has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from gateway.cli import main
+
+_HEAD = """# Commands
+
+What `tollhouse COMMAND --help` says of every command. Exit codes: 0 done, 1 failed, 2 wrong use or configuration. With
+`--json` a command prints what the operator API answers.
+"""
+
+
+def page() -> str:
+    """Every command, groups before the commands in them."""
+    return _HEAD + "".join(_section(context) for context in _contexts(click.Context(main, info_name="tollhouse")))
+
+
+def _contexts(parent: click.Context) -> Iterator[click.Context]:
+    group = parent.command
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        if command is None or command.hidden:
+            continue
+        context = click.Context(command, info_name=name, parent=parent)
+        yield context
+        if isinstance(command, click.Group):
+            yield from _contexts(context)
+
+
+def _section(context: click.Context) -> str:
+    command = context.command
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    text = f"\n{'#' * (1 + context.command_path.count(' '))} {context.command_path}\n\n"
+    text += f"{inspect.cleandoc(command.help or '')}\n\n```text\n{usage}\n```\n".replace("\b\n", "")
+    options = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+    shown = [(option, words) for option, words in options if not option.endswith("--help")]
+    if shown:
+        text += "\n| option | |\n|---|---|\n"
+        text += "".join(f"| `{_cell(option)}` | {_cell(words)} |\n" for option, words in shown)
+    return text
+
+
+def _cell(words: str) -> str:
+    """A bar would end the cell, and how one is escaped within code differs between readers of Markdown."""
+    return words.replace("|", ", ")

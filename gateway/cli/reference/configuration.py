@@ -1,0 +1,95 @@
+"""The configuration as Markdown: docs/reference/configuration.md, and the table of docs/limits.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.cli.reference.keys import ConfigurationKey, ConfigurationTable, tables
+from gateway.configuration.quantities import written
+from gateway.configuration.reader import ENV_PREFIX, WORDS
+from spool.settings import Duration, Size
+
+_PLURALS = {str: "texts"}
+_HEAD = f"""# Configuration
+
+`tollhouse serve --config tollhouse.toml` reads one TOML file. Every key has a default; an unknown key is an error that
+names the nearest one. A variable `{ENV_PREFIX}SECTION__KEY` in the environment overrides the file, flags override
+both. All problems are reported together, with exit code 2. Relative paths are relative to the file. `tollhouse init`
+writes a first file, and `tollhouse check` tries it.
+
+- A **size** is `"64MiB"`, `"1.5GiB"`, `"100MB"` or a number of bytes; a **duration** `"500ms"`, `"10s"`, `"5m"`,
+  `"1h"`, `"7d"` or a number of seconds.
+- A list is `["a", "b"]`, in the environment `a,b`. `[[section]]` may stand in the file more than once.
+- NAME in a header is a name of your choice.
+
+[tollhouse.schema.json](tollhouse.schema.json) is the JSON Schema of the file, for editors that complete and check TOML:
+`#:schema tollhouse.schema.json` in the first line of the file names it to Taplo and Even Better TOML.
+"""
+
+
+def page() -> str:
+    """The whole configuration, section by section."""
+    return _HEAD + "".join(_section(table) for table in tables())
+
+
+def limits() -> str:
+    """The table of the settings that have an edge."""
+    lines = ["| setting | default | what it limits | at the limit |", "|---|---|---|---|"]
+    for table in tables():
+        name = table.header.strip("[]")
+        for key in table.keys:
+            if key.setting.edge:
+                words, edge = key.setting.words, key.setting.edge
+                lines.append(f"| `{name}.{key.name}` | {_default(key).strip('`')} | {words} | {edge} |")
+    return "\n".join(lines) + "\n"
+
+
+def _section(table: ConfigurationTable) -> str:
+    title = f"`{table.header}`" if table.header else "Outside of the sections"
+    text = f"\n## {title}\n\n{_to_docs(table.words)}\n"
+    if table.keys:
+        text += "\n| key | type | default | what it is |\n|---|---|---|---|\n"
+        text += "".join(f"| `{key.name}` | {_type(key)} | {_default(key)} | {_words(key)} |\n" for key in table.keys)
+    return text
+
+
+def _type(key: ConfigurationKey) -> str:
+    words = {Size: "size", Duration: "duration", int: "number"}
+    one = words.get(key.kind) or WORDS[key.kind].removeprefix("a ").removesuffix(" as text or number")
+    if key.container:
+        return f"{'list' if key.container is tuple else 'table'} of {_PLURALS.get(key.kind, one)}"
+    return one
+
+
+def _default(key: ConfigurationKey) -> str:
+    value = key.default
+    if value is None or value in ("", (), {}):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return "`[" + ", ".join(f'"{item}"' for item in value) + "]`"
+    if isinstance(value, (str, Path)):
+        return f'`"{value}"`'
+    return f"`{written(key.kind, value)}`"
+
+
+def _words(key: ConfigurationKey) -> str:
+    return ". ".join(_to_docs(sentence) for sentence in _sentences(key)) + "."
+
+
+def _sentences(key: ConfigurationKey) -> Iterator[str]:
+    setting = key.setting
+    yield setting.words
+    if setting.choices:
+        yield "One of " + ", ".join(f"`{choice}`" for choice in setting.choices if choice)
+    if setting.least is not None:
+        yield f"At least {written(key.kind, setting.least)}"
+    if setting.edge:
+        yield f"**At the limit:** {setting.edge}"
+
+
+def _to_docs(words: str) -> str:
+    """Links in the words of settings begin at docs/."""
+    return words.replace("](", "](../")

@@ -1,0 +1,68 @@
+"""The addresses as Markdown, from the OpenAPI document that `/openapi.json` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gateway.addresses.table import ADDRESSES
+from gateway.http.openapi import document
+from gateway.mounts import OPERATOR_API
+
+_HEAD = """# HTTP API
+
+Every address, as `/openapi.json` of a running Tollhouse describes it; that document has the bodies and the answers,
+too. Errors are `{"error": {"type": "...", "message": "..."}}`, and the message says what to do. `Authorization` holds
+the key alone.
+"""
+_AREAS = (("For senders and key holders", False), ("For operators", True))
+
+
+def page() -> str:
+    """Senders first, then operators, each by path."""
+    return _HEAD + "".join(_area(title, operators) for title, operators in _AREAS)
+
+
+def _area(title: str, operators: bool) -> str:
+    text = f"\n## {title}\n"
+    for path, operations in document(ADDRESSES, version="")["paths"].items():
+        if path.startswith(OPERATOR_API) == operators:
+            text += "".join(_operation(path, method, found) for method, found in operations.items())
+    return text
+
+
+def _operation(path: str, method: str, found: Mapping[str, Any]) -> str:
+    return "\n".join([f"\n### {method.upper()} {path}", "", *_lines(found), ""])
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['summary']}."
+    yield ""
+    keys = sorted({name for way in found["security"] for name in way})
+    if keys:
+        yield f"- identified by: {', '.join(keys)}"
+    for place in ("path", "query"):
+        parameters = [_parameter(each) for each in found["parameters"] if each["in"] == place]
+        if parameters:
+            yield f"- in the {place}: {', '.join(parameters)}"
+    if body := found.get("requestBody"):
+        yield f"- body: {', '.join(_content(body['content']))}"
+    for status, answer in found["responses"].items():
+        if status.startswith("2"):
+            yield f"- {status}: {', '.join(_content(answer.get('content', {}))) or 'no body'}"
+    refused = [status for status in found["responses"] if not status.startswith("2")]
+    if refused:
+        yield f"- otherwise: {', '.join(refused)}"
+
+
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    schema = parameter["schema"]
+    words = schema.get("items", schema).get("enum")
+    shown = f"`{parameter['name']}`"
+    return f"{shown} ({', '.join(map(str, words))})" if words else shown
+
+
+def _content(content: Mapping[str, Any]) -> Iterator[str]:
+    for media, held in content.items():
+        reference = held["schema"].get("$ref")
+        yield f"`{media}`" + (f" ({reference.rpartition('/')[2]})" if reference else "")

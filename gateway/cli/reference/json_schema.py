@@ -1,0 +1,83 @@
+"""The configuration as a JSON Schema, for editors."""
+
+from __future__ import annotations
+
+import inspect
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from gateway.cli.reference.keys import ConfigurationKey, keys
+from gateway.configuration.quantities import QUANTITY, UNITS, written
+from gateway.configuration.sections import Config
+from spool.settings import Duration, Size
+
+_SCALARS: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "minimum": 0},
+    Decimal: {"type": ["number", "string"]},
+}
+
+
+def text() -> str:
+    """The schema as it stands in its file."""
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Tollhouse",
+        **_table(Config),
+    }
+    return orjson.dumps(schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _table(section: type[Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": " ".join(inspect.cleandoc(section.__doc__ or "").split()),
+        "additionalProperties": False,
+        "properties": {key.name: _key(key) for key in keys(section)},
+    }
+
+
+def _key(key: ConfigurationKey) -> dict[str, Any]:
+    one = _table(key.kind) if key.is_section else _scalar(key)
+    if key.container is tuple:
+        schema: dict[str, Any] = {"type": "array", "items": one}
+    elif key.container is dict:
+        schema = {"type": "object", "additionalProperties": one}
+    else:
+        schema = one
+    if key.setting.words:
+        schema["description"] = "; at the limit: ".join(part for part in (key.setting.words, key.setting.edge) if part)
+    if not key.is_section and key.default not in (None, "", (), {}):
+        schema["default"] = _default(key)
+    return schema
+
+
+def _scalar(key: ConfigurationKey) -> dict[str, Any]:
+    if key.kind in UNITS:
+        units = "|".join(unit for unit in UNITS[key.kind] if unit)
+        pattern = QUANTITY.replace("[A-Za-z]*", f"(?i:{units})?")
+        return {"type": ["string", "number"], "minimum": key.setting.least or 0, "pattern": f"^{_plain(pattern)}$"}
+    schema = dict(_SCALARS.get(key.kind, {"type": "string"}))
+    if key.setting.choices:
+        schema["enum"] = list(key.setting.choices)
+    if key.setting.least is not None:
+        schema["minimum"] = key.setting.least
+    return schema
+
+
+def _plain(pattern: str) -> str:
+    """Editors read patterns as ECMAScript, which has no (?i:...)."""
+    begin, _, rest = pattern.partition("(?i:")
+    units, _, end = rest.partition(")")
+    letters = "".join(f"[{each.lower()}{each.upper()}]" if each.isalpha() else each for each in units)
+    return f"{begin}(?:{letters}){end}"
+
+
+def _default(key: ConfigurationKey) -> Any:
+    if key.kind in (Size, Duration):
+        return written(key.kind, key.default)
+    if isinstance(key.default, tuple):
+        return list(key.default)
+    return key.default if isinstance(key.default, (bool, int)) else str(key.default)

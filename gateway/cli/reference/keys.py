@@ -1,0 +1,89 @@
+"""The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exporters.destinations.catalogue import TYPES
+from exporters.notifications.catalogue import TYPES as CHANNEL_TYPES
+from gateway.configuration.sections import Config
+from spool.record import TOPICS
+from spool.registry.scopes import SCOPES, USE_CASES
+from spool.settings import Setting
+
+# Words that another table in the code holds: a setting that takes one of its names does not repeat them.
+_ELSEWHERE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("DestinationSettings", "type"): tuple(TYPES),
+    ("NotifySettings", "type"): tuple(CHANNEL_TYPES),
+    ("DestinationSettings", "topics"): TOPICS,
+    ("UpstreamKey", "scopes"): tuple(sorted(SCOPES)),
+    ("UpstreamKey", "use_cases"): tuple(USE_CASES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationKey:
+    """`kind` is what one value is, without None; of a list or a table, what is in it."""
+
+    name: str
+    kind: Any
+    container: type | None  # tuple: a list of `kind`; dict: a table of `kind`
+    default: Any
+    setting: Setting
+
+    @property
+    def is_section(self) -> bool:
+        return dataclasses.is_dataclass(self.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationTable:
+    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
+
+    header: str
+    words: str
+    keys: tuple[ConfigurationKey, ...]
+
+
+def tables(section: type[Any] = Config, header: str = "") -> Iterator[ConfigurationTable]:
+    """A section and those within it, each after the one that holds it."""
+    found = keys(section)
+    own = [key for key in found if not key.is_section]
+    yield ConfigurationTable(header=header, words=inspect.cleandoc(section.__doc__ or ""), keys=tuple(own))
+    for key in found:
+        if key.is_section:
+            inner = f"{header.strip('[]')}.{key.name}".lstrip(".")
+            named = f"{inner}.NAME" if key.container is dict else inner
+            yield from tables(key.kind, f"[[{named}]]" if key.container is tuple else f"[{named}]")
+
+
+def keys(section: type[Any]) -> list[ConfigurationKey]:
+    """The keys of one section, in the order of its fields."""
+    hints = typing.get_type_hints(section, include_extras=True)
+    defaults = section()
+    return [_key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)]
+
+
+def _fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(section)
+
+
+def _key(section: type[Any], field: dataclasses.Field[Any], kind: Any, default: Any) -> ConfigurationKey:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    origin = typing.get_origin(kind)
+    container: type | None = None
+    if origin is tuple:
+        container, kind = tuple, typing.get_args(kind)[0]
+    elif origin is Mapping:
+        container, kind = dict, typing.get_args(kind)[1]
+    setting: Setting = field.metadata["setting"]
+    choices = _ELSEWHERE.get((section.__name__, field.name), setting.choices)
+    setting = dataclasses.replace(setting, choices=choices)
+    return ConfigurationKey(name=field.name, kind=kind, container=container, default=default, setting=setting)

@@ -1,0 +1,1 @@
+"""Commands that carry what is kept elsewhere: backups and bundles."""

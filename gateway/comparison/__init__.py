@@ -1,0 +1,1 @@
+"""What changed from one time to another, and what the change is made of."""

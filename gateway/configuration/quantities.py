@@ -1,0 +1,44 @@
+"""Sizes and durations as people write them: "64MiB" and "10s" become bytes and seconds, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from spool.settings import GIB, KIB, MIB, Duration, Size
+
+UNITS: Final[Mapping[Any, Mapping[str, float]]] = {
+    Size: {
+        "": 1,
+        "b": 1,
+        "kib": KIB,
+        "mib": MIB,
+        "gib": GIB,
+        "tib": 1024 * GIB,
+        "kb": 1000,
+        "mb": 1000**2,
+        "gb": 1000**3,
+    },
+    Duration: {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0},
+}
+QUANTITY: Final = r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*"
+_WHOLE: Final[Mapping[Any, Mapping[str, float]]] = {
+    Size: {"GiB": GIB, "MiB": MIB, "KiB": KIB},
+    Duration: {"d": 86400, "h": 3600, "m": 60, "s": 1, "ms": 0.001},
+}
+
+
+def read_quantity(kind: Any, text: str) -> float | None:
+    """Bytes of a Size, seconds of a Duration; None if malformed."""
+    match = re.fullmatch(QUANTITY, text)
+    unit = UNITS[kind].get(match[2].lower()) if match else None
+    return None if match is None or unit is None else float(match[1]) * unit
+
+
+def written(kind: Any, value: float) -> str:
+    """The shortest text that is read as `value`, such as 64MiB or 7d; a plain number of any other kind."""
+    for unit, one in _WHOLE.get(kind, {}).items():
+        if value and (value / one).is_integer():
+            return f"{value / one:.0f}{unit}"
+    return f"{value:.15g}"

@@ -1,0 +1,112 @@
+"""
+Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from when.
+
+A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster` say for which.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gateway.configuration.sections import ClusterSettings
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import MISSED, SILENT
+from gateway.errors import Refusal
+from spool.clock import Clock
+from spool.clusters import Cluster, ClusterTable, ReportedCluster
+from spool.devices import ENROLLED, Device
+from spool.errors import SpoolError
+
+KIND = "kind"
+CLUSTER = "cluster"
+HEARD, DISABLED = "heard", "disabled"
+HEARD_EVERY_S = 60.0  # precision of the time at which a cluster sent last
+
+_log = logging.getLogger(__name__)
+
+
+class Clusters:
+    """The table of clusters beside that of the devices that report for them."""
+
+    def __init__(
+        self, table: ClusterTable, *, devices: DeviceLifecycle, settings: ClusterSettings, clock: Clock
+    ) -> None:
+        self.table = table
+        self._devices = devices
+        self._clock = clock
+        self.configure(settings)
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Treat clusters by these settings from the next report on."""
+        self._settings = settings
+        self.table.max = settings.max
+
+    def last_seen(self, cluster: Cluster) -> float:
+        """When the cluster or its device was last heard."""
+        device = self._device_of(cluster)
+        return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
+
+    def is_silent(self, cluster: Cluster) -> bool:
+        """Whether three reports are missing; a cluster whose device is heard is not silent."""
+        if self._clock.now() - cluster.last_seen <= MISSED * self._settings.report_interval:
+            return False
+        device = self._device_of(cluster)
+        return device is None or self._devices.state_of(device) == SILENT
+
+    def silent(self) -> Sequence[Cluster]:
+        """The clusters that are enabled and silent, each with when it or its device was last heard."""
+        silent = (cluster for cluster in self.table.all() if cluster.enabled and self.is_silent(cluster))
+        return [replace(cluster, last_seen=self.last_seen(cluster)) for cluster in silent]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many clusters are heard, silent, and disabled."""
+        disabled, silent = sum(not cluster.enabled for cluster in self.table.all()), len(self.silent())
+        return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
+
+    async def follow(self, device: Device) -> None:
+        """
+        Keep what a device reports of its cluster; nothing if it reports for none.
+
+        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused for the cluster.
+        """
+        if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
+            return
+        reported = _reported(device)
+        known = self.table.find(reported.id)
+        if known is not None and (known.device, known.agent_version) == (device.id, device.agent_version):
+            return
+        await self._note(reported)
+
+    async def hear(self, account: str, region: str, name: str) -> None:
+        """Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be noted."""
+        known = self.table.named(account, region, name)
+        if known is not None and not known.enabled:
+            raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")
+        if known is None or self._clock.now() - known.last_seen >= HEARD_EVERY_S:
+            await self._note(ReportedCluster(account=account, region=region, name=name))
+
+    async def _note(self, reported: ReportedCluster) -> None:
+        try:
+            await self.table.report(reported)
+        except SpoolError as error:
+            extra = {"action": "cluster_not_kept", "cluster": reported.id}
+            _log.warning("a cluster was not kept: %s", error, extra=extra)
+
+    def _device_of(self, cluster: Cluster) -> Device | None:
+        device = self._devices.table.find(cluster.device) if cluster.device else None
+        if device is None or device.state != ENROLLED or _reported(device).id != cluster.id:
+            return None
+        return device
+
+
+def _reported(device: Device) -> ReportedCluster:
+    labels = device.all_labels
+    return ReportedCluster(
+        account=labels.get("account", ""),
+        region=labels.get("region", ""),
+        name=labels.get(CLUSTER) or device.hostname or device.id,
+        agent_version=device.agent_version,
+        device=device.id,
+    )

@@ -1,0 +1,96 @@
+"""
+Answers that go on: server-sent events, for as long as somebody listens and may.
+
+Their number is bounded. One ends when its reader is gone or reads nothing for SLOW_S, when it may no longer listen, and
+at a stop of the server, which it never holds up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+
+import orjson
+from aiohttp import web
+
+from gateway.errors import Refusal
+from spool.errors import SpoolError
+
+TICK_S = 0.5  # between two looks for news, which are cheap
+COMMENT_S = 15.0  # proxies close what is silent
+ALLOWED_S = 5.0  # between two looks whether the reader may still listen
+SLOW_S = 30.0
+RETRY_MS = 5000  # after which a browser comes back
+
+News = Callable[[], Awaitable[Iterable[bytes]]]  # what happened since the last call, as events
+MayListen = Callable[[], Awaitable[bool]]
+EVENT_STREAM = "text/event-stream"
+
+
+def event(name: str, data: object) -> bytes:
+    """One event with its data as JSON, which holds no line break."""
+    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
+
+
+class EventStreams:
+    """All event streams of one process."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self._stopping = asyncio.Event()
+
+    def end(self) -> None:
+        """End all of them, and each that begins."""
+        self._stopping.set()
+
+    async def serve(self, request: web.Request, news: News, may_listen: MayListen) -> web.StreamResponse:
+        """Answer with events until the stream ends. Refusal 503 beyond the limit."""
+        if self.count >= self.limit:
+            message = (
+                f"{self.limit} event streams are open (server.max_event_streams): close a page of the console or a"
+                " `tollhouse tail`"
+            )
+            raise Refusal(503, "too_many_event_streams", message, retry_after_s=RETRY_MS // 1000)
+        self.count += 1
+        try:
+            return await self._serve(request, news, may_listen)
+        finally:
+            self.count -= 1
+
+    async def _serve(self, request: web.Request, news: News, may_listen: MayListen) -> web.StreamResponse:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
+        response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
+        await response.prepare(request)
+        # The reader is gone or stands still, or there is nothing to read from: it comes back, and is told why.
+        with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
+            await self._write(response, b"retry: %d\n\n" % RETRY_MS)
+            await self._follow(request, response, news, may_listen)
+        response.force_close()
+        return response
+
+    async def _follow(
+        self, request: web.Request, response: web.StreamResponse, news: News, may_listen: MayListen
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        comment_at, allowed_at = clock() + COMMENT_S, clock() + ALLOWED_S
+        while not self._stopping.is_set() and request.transport is not None:
+            if clock() >= allowed_at:
+                if not await may_listen():
+                    return
+                allowed_at = clock() + ALLOWED_S
+            found = b"".join(await news())
+            if not found and clock() >= comment_at:
+                found = b":\n\n"
+            if found:
+                await self._write(response, found)
+                comment_at = clock() + COMMENT_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._stopping.wait()
+
+    @staticmethod
+    async def _write(response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(SLOW_S):
+            await response.write(data)

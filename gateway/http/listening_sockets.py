@@ -1,0 +1,82 @@
+"""Listening sockets that were opened before this process: by a service manager, or by the server that it follows."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+
+from gateway.configuration.sections import ConfigError, ServerSettings
+
+HTTP, OPERATOR = "http", "operator"
+_NAMES = {HTTP, OPERATOR}
+_FIRST = 3  # where a service manager begins
+
+
+class ListeningSockets:
+    """By name; empty in a process that opens its own. Connections wait in them while nobody accepts."""
+
+    def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
+        self._sockets = dict(sockets)
+
+    def __bool__(self) -> bool:
+        return bool(self._sockets)
+
+    @classmethod
+    def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
+        """
+        Those of LISTEN_FDS, which is taken out of the environment. A single one serves HTTP, whatever its name.
+
+        ConfigError for a name or a kind of socket that Tollhouse cannot use.
+        """
+        count, pid, names = (environ.pop(f"LISTEN_{word}", "") for word in ("FDS", "PID", "FDNAMES"))
+        if not count or pid != str(os.getpid()):
+            return cls({})
+        descriptors = range(_FIRST, _FIRST + int(count))
+        given = names.split(":") if names else []
+        if len(descriptors) == 1 and given != [OPERATOR]:
+            given = [HTTP]
+        if len(given) != len(descriptors) or len(set(given)) != len(given) or not set(given) <= _NAMES:
+            shown = names or "(none)"
+            wanted = f"FileDescriptorName={HTTP} and FileDescriptorName={OPERATOR}; gRPC opens its own socket"
+            raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
+        return cls({name: _checked(name, number) for name, number in zip(given, descriptors, strict=True)})
+
+    def find(self, name: str) -> socket.socket | None:
+        """A descriptor of its own for the socket; None if there is none of that name."""
+        found = self._sockets.get(name)
+        return None if found is None else found.dup()
+
+    def named_in(self, server: ServerSettings) -> ServerSettings:
+        """The settings with the addresses of the sockets, which count."""
+        for name, each in self._sockets.items():
+            if name == HTTP:
+                server = replace(server, listen=address_of(each))
+            else:
+                server = replace(server, operator_listen=address_of(each))
+        return server
+
+    def close(self) -> None:
+        for each in self._sockets.values():
+            each.close()
+        self._sockets.clear()
+
+
+def address_of(listening: socket.socket) -> str:
+    """HOST:PORT, an IPv6 host in brackets."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _checked(name: str, descriptor: int) -> socket.socket:
+    try:
+        found = socket.socket(fileno=descriptor)
+        is_usable = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
+        is_usable = is_usable and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError as error:
+        raise ConfigError([f"the socket {name!r} of LISTEN_FDS cannot be used: {error.strerror}"]) from error
+    if not is_usable:
+        raise ConfigError([f"the socket {name!r} of LISTEN_FDS is no TCP socket that listens: use ListenStream=PORT"])
+    found.set_inheritable(False)
+    return found

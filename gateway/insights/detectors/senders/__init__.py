@@ -1,0 +1,1 @@
+"""Devices and clusters that send less than they did."""

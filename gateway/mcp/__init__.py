@@ -1,0 +1,1 @@
+"""Assistants that ask: the Model Context Protocol, and the tools that it offers."""

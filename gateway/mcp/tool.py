@@ -1,0 +1,112 @@
+"""What a tool is: its declaration, what it is given, and what it answers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+
+from gateway.http.services import OperatorServices
+
+MAX_BYTES = 40_000  # of an answer, text and structured content together
+ANSWERED, MISTAKEN = "answered", "mistaken"
+_DIMENSION = "dimension of the ledger"  # in place of the names, which are known only when the schema is asked for
+
+# The name of a dimension: the schema lists those of the ledger.
+DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
+
+Input = TypeVar("Input", bound=msgspec.Struct)
+
+
+class ToolInput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of a tool."""
+
+
+class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The structured content of an answer; everything that is in it is in the tool's output schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """
+    Who asks, and what the tools read. `charge` counts one call of a tool; Refusal 429 over a limit. `told` hears which
+    tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question.
+    """
+
+    services: OperatorServices
+    name: str
+    charge: Callable[[], None]
+    told: Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAnswer:
+    """`text` is the answer for the model to read, `content` the same as exact values."""
+
+    text: str
+    content: ToolOutput
+
+    @property
+    def size(self) -> int:
+        return len(msgspec.json.encode(self.text)) + len(msgspec.json.encode(self.content))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(Generic[Input]):
+    """A tool that reads. `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question."""
+
+    name: str
+    title: str
+    description: str
+    takes: type[Input]
+    gives: type[ToolOutput]
+    run: Callable[[Input, Asking], Awaitable[ToolAnswer]]
+
+    def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
+        """The tool as it is listed; names of dimensions are a closed set."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": schema(self.takes, dimensions),
+            "outputSchema": schema(self.gives, dimensions),
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        }
+
+
+def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
+    """The JSON schema of a struct, with what it refers to inside."""
+    _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
+    found = copy.deepcopy(components)
+    own: dict[str, Any] = found.pop(kind.__name__)
+    for each in (own, *found.values()):  # words for who reads the code
+        each.pop("description", None)
+        each.pop("title", None)
+    if found:
+        own["$defs"] = found
+    _fill(own, dimensions)
+    return own
+
+
+def _fill(node: Any, dimensions: Sequence[str]) -> None:
+    if isinstance(node, dict):
+        if node.get("$comment") == _DIMENSION:
+            del node["$comment"]
+            node["enum"] = list(dimensions)
+        for inner in node.values():
+            _fill(inner, dimensions)
+    elif isinstance(node, list):
+        for inner in node:
+            _fill(inner, dimensions)
+
+
+def fitting(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
+    """The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of rows."""
+    answer = make(rows)
+    while answer.size > MAX_BYTES and rows > 1:
+        rows = rows * 3 // 4
+        answer = make(rows)
+    return answer

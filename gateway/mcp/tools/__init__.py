@@ -1,0 +1,1 @@
+"""The tools of assistants, one file each; `list` names them all."""

@@ -1,0 +1,149 @@
+"""How budgets stand: spent, planned and forecast in the running period."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.budgets.expansion import CURRENT, FORECAST, expanded
+from gateway.budgets.figures import BudgetFigures
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from spool.errors import Invalid
+from spool.record import NS, rfc3339
+from spool.registry.budgets import COST, SpendBudget
+
+MOST = 50
+
+
+class BudgetsQuestion(ToolInput):
+    name: Annotated[str | None, msgspec.Meta(description="Id or name of one budget; default: all of them")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Budgets of the answer")] = 20
+
+
+class BudgetLine(ToolOutput):
+    """
+    Exact decimal text in `unit`. With `per`, the amount is for each owner: `planned` and `percent` are null, and
+    owners_past is how many spent it. `problem` says why a budget cannot be asked.
+    """
+
+    id: str
+    name: str
+    unit: str
+    per: str | None
+    start: str | None
+    end: str | None
+    days_left: int | None
+    time_zone: str
+    spent: str | None
+    planned: str | None
+    percent: int | None
+    forecast: str | None
+    forecast_low: str | None
+    forecast_high: str | None
+    no_forecast_because: str | None
+    owner_count: int | None
+    owners_past: int | None
+    unpriced_calls: int | None
+    problem: str | None
+
+
+class BudgetStates(ToolOutput):
+    as_of: str
+    budgets: list[BudgetLine]
+    budget_count: int
+    truncated: bool
+
+
+async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
+    services = asking.services
+    registry, books = services.require_registry(), services.require_budgets().books()
+    known = registry.budgets.all()
+    chosen = known if asked.name is None else [_named(known, asked.name)]
+    lines = []
+    for budget in chosen[: asked.limit]:
+        figures = await books.figures(budget, registry.views.find(budget.view_id))
+        shown = await expanded(books, figures, frozenset({CURRENT, FORECAST}))
+        lines.append(_line(figures, shown, books.now))
+    as_of = rfc3339(int(books.now) * NS) or ""
+
+    def written(count: int) -> ToolAnswer:
+        left_out = len(chosen) - count
+        content = BudgetStates(as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0)
+        return ToolAnswer(text=_text(content, left_out), content=content)
+
+    return fitting(written, len(lines))
+
+
+def _named(known: list[SpendBudget], name: str) -> SpendBudget:
+    for budget in known:
+        if name in (budget.id, budget.name, clean(budget.name)):
+            return budget
+    raise Invalid(f"there is no budget {clean(name)}{suggestion(name, [budget.name for budget in known])}")
+
+
+def _line(figures: BudgetFigures, shown: dict[str, Any], now: float) -> BudgetLine:
+    budget = figures.budget
+    current, forecast = shown[CURRENT] or {}, shown[FORECAST] or {}
+    owners = current.get("owners") or {}
+    end = figures.periods[0].period.end if figures.periods else None
+    return BudgetLine(
+        id=budget.id,
+        name=clean(budget.name),
+        unit=CURRENCY_UNIT if budget.measure == COST else budget.measure,
+        per=budget.per or None,
+        start=current.get("start"),
+        end=current.get("end"),
+        days_left=None if end is None else max(0, (end.astimezone(UTC) - datetime.fromtimestamp(now, UTC)).days),
+        time_zone=budget.time_zone,
+        spent=current.get("actual"),
+        planned=current.get("planned"),
+        percent=current.get("percent"),
+        forecast=forecast.get("total"),
+        forecast_low=forecast.get("low"),
+        forecast_high=forecast.get("high"),
+        no_forecast_because=forecast.get("reason"),
+        owner_count=owners.get("count"),
+        owners_past=owners.get("past"),
+        unpriced_calls=current.get("unpriced_calls"),
+        problem=figures.problem,
+    )
+
+
+def _text(content: BudgetStates, left_out: int) -> str:
+    rows = [
+        [
+            cell(each.name),
+            amount_text(each.spent, each.unit),
+            amount_text(each.planned, each.unit),
+            "-" if each.percent is None else f"{each.percent} %",
+            amount_text(each.forecast, each.unit),
+            cell(each.unit),
+            "-" if each.days_left is None else str(each.days_left),
+            cell(each.problem or each.no_forecast_because or ""),
+        ]
+        for each in content.budgets[:MAX_TABLE_ROWS]
+    ]
+    parts = [f"{content.budget_count} budgets, in their running periods. As of {content.as_of}."]
+    if rows:
+        columns = ["budget", "spent", "planned", "percent", "forecast", "unit", "days left", "note"]
+        parts.append(table(columns, rows))
+    if left_out:
+        parts.append(f"{left_out} budgets are left out: name one, or raise limit.")
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name="get_budgets",
+    title="Budgets",
+    description=(
+        "How each budget stands in its running period: spent, planned, percent, forecast of the whole period with its "
+        "bounds, and days left. Answers whether a budget is safe and what the month will end at."
+    ),
+    takes=BudgetsQuestion,
+    gives=BudgetStates,
+    run=run,
+)

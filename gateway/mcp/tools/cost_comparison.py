@@ -1,0 +1,193 @@
+"""What changed: two spans of the same question, the change split into its parts, and the groups that drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from decimal import Decimal
+from typing import Annotated
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.comparison.comparing import Comparison, compare
+from gateway.comparison.split import PARTS, Driver, together
+from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
+from gateway.mcp.questions import Filters, Question, question
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, shown, table
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.queries import CostQuery
+from spool.ledger.ranges import preceding
+from spool.record import NS, rfc3339
+
+
+class ComparisonQuestion(ToolInput):
+    date_range: DateRange = "month_to_date"
+    baseline: Annotated[
+        DateRange | None,
+        msgspec.Meta(description="What to compare with; default: the time before, of a month its part so far"),
+    ] = None
+    group_by: Annotated[
+        list[DimensionName], msgspec.Meta(min_length=1, max_length=3, description="Whose changes are told apart")
+    ] = msgspec.field(default_factory=lambda: ["model"])
+    filters: Filters = msgspec.field(default_factory=dict)
+    view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Drivers of the answer")] = 10
+
+
+class ChangeLine(ToolOutput):
+    """Exact decimal text: `change` is cost less baseline_cost, and the sum of the five parts."""
+
+    group: dict[str, str | None]
+    cost: str
+    baseline_cost: str
+    change: str
+    volume: str
+    price: str
+    mix: str
+    new: str
+    gone: str
+    tokens: int
+    baseline_tokens: int
+    calls: int
+    baseline_calls: int
+
+
+class CostComparison(ToolOutput):
+    """`other` is every group that has no line of its own, so that drivers and other add up to the total."""
+
+    start: str
+    end: str
+    baseline_start: str
+    baseline_end: str
+    zone: str
+    as_of: str
+    currency: str
+    group_by: list[str]
+    drivers: list[ChangeLine]
+    other: ChangeLine | None
+    total: ChangeLine
+    truncated: bool
+    notes: list[str]
+
+
+async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
+    if len(set(asked.group_by)) < len(asked.group_by):
+        raise Invalid("group_by names a dimension twice")
+    services = asking.services
+    posed = await question(asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by)
+    now = services.clock.now()
+    baseline = preceding(posed.query)
+    if asked.baseline is not None:
+        since, until = bounds(asked.baseline, now)
+        baseline = replace(posed.query, since=since, until=until)
+    found = await compare(services.ledger, posed.query, baseline, top=asked.limit)
+    answer = _Answer(
+        asked=asked, posed=posed, baseline=baseline, found=found, now=now, whole=await services.ledger.whole_since()
+    )
+    return fitting(answer.written, min(asked.limit, len(found.drivers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    asked: ComparisonQuestion
+    posed: Question
+    baseline: CostQuery
+    found: Comparison
+    now: float
+    whole: int
+
+    def written(self, count: int) -> ToolAnswer:
+        """With so many drivers."""
+        query, others = self.posed.query, self.found.drivers[count:]
+        content = CostComparison(
+            start=query.since.astimezone(UTC).isoformat(),
+            end=query.until.astimezone(UTC).isoformat(),
+            baseline_start=self.baseline.since.astimezone(UTC).isoformat(),
+            baseline_end=self.baseline.until.astimezone(UTC).isoformat(),
+            zone=ZONE,
+            as_of=rfc3339(int(self.now) * NS) or "",
+            currency=CURRENCY_UNIT,
+            group_by=self.asked.group_by,
+            drivers=[_line(each, self._names(each)) for each in self.found.drivers[:count]],
+            other=_line(together(others, group=()), {}) if others else None,
+            total=_line(self.found.total, {}),
+            truncated=bool(others),
+            notes=list(self._notes()),
+        )
+        return ToolAnswer(text=self._text(content), content=content)
+
+    def _names(self, driver: Driver) -> dict[str, str | None]:
+        return dict(zip(self.asked.group_by, map(shown, driver.group), strict=True))
+
+    def _notes(self) -> Iterator[str]:
+        yield from self.posed.notes
+        total = self.found.total
+        if not total.now.calls and not total.before.calls:
+            yield "no call of either time matches; get_org_context says for which days there is data"
+        if total.now.unpriced or total.before.unpriced:
+            unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
+            yield f"{unpriced} have no known cost and count as 0"
+        if min(self.posed.query.since, self.baseline.since).timestamp() < self.whole:
+            border = rfc3339(self.whole * NS)
+            yield f"sums of before {border} may lack records that were gone before they were counted"
+
+    def _text(self, content: CostComparison) -> str:
+        query, total = self.posed.query, content.total
+        parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
+        sentence = (
+            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} {CURRENCY_UNIT}, against "
+            f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
+            f"{days_text(self.baseline.since, self.baseline.until)}. Change: {_signed(total.change)}: {parts}"
+        )
+        blocks = [f"{sentence}. As of {content.as_of}.", *content.notes]
+        lines = content.drivers[:MAX_TABLE_ROWS]
+        if lines:
+            columns = [*map(cell, self.asked.group_by), "cost", "baseline", "change", *PARTS]
+            blocks.append(table(columns, [_cells(line) for line in lines]))
+        if len(lines) < len(content.drivers):
+            blocks.append(f"{len(content.drivers) - len(lines)} more drivers are in the structured content.")
+        if content.other is not None:
+            blocks.append(f"All other groups together: {_signed(content.other.change)} {CURRENCY_UNIT}.")
+        return "\n\n".join(blocks)
+
+
+def _line(driver: Driver, names: Mapping[str, str | None]) -> ChangeLine:
+    return ChangeLine(
+        group=dict(names),
+        cost=money.text(driver.now.cost),
+        baseline_cost=money.text(driver.before.cost),
+        change=money.text(driver.parts.change),
+        **{name: money.text(getattr(driver.parts, name)) for name in PARTS},
+        tokens=driver.now.tokens,
+        baseline_tokens=driver.before.tokens,
+        calls=driver.now.calls,
+        baseline_calls=driver.before.calls,
+    )
+
+
+def _cells(line: ChangeLine) -> list[str]:
+    amounts = [money_text(line.cost), money_text(line.baseline_cost)]
+    return [*map(cell, line.group.values()), *amounts, *(_signed(getattr(line, name)) for name in ("change", *PARTS))]
+
+
+def _signed(amount: str) -> str:
+    return f"+{money_text(amount)}" if Decimal(amount) > 0 else money_text(amount)
+
+
+TOOL = Tool(
+    name="compare_costs",
+    title="What changed",
+    description=(
+        "Why costs rose or fell: two spans compared, the change split exactly into volume (more tokens), price (a "
+        "token of the same group costs more), mix (dearer groups grew more), new and gone groups, and the groups that "
+        "drive it, the largest change first. Default: this month so far against the same part of the last, by model. "
+        "Ask again by team, user or api_key to see who drives it."
+    ),
+    takes=ComparisonQuestion,
+    gives=CostComparison,
+    run=run,
+)

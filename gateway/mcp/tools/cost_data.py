@@ -1,0 +1,255 @@
+"""What was spent: by up to three dimensions and by period, in money, calls or tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import msgspec
+
+from gateway.api.costs import check_span
+from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, per
+from gateway.mcp.periods import ZONE, DateRange, days_text
+from gateway.mcp.positions import opened, sealed
+from gateway.mcp.questions import Filters, Question, question
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, shown, table
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.costs import combined
+from spool.ledger.queries import TOTAL, CostRow
+from spool.record import NS, rfc3339
+
+NAME = "get_cost_data"
+MAX_GROUPS = 3
+MAX_PERIODS = 800  # a month of hours
+
+Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens"]
+_UNITS = {
+    "cost": CURRENCY_UNIT,
+    "calls": "calls",
+    "tokens": "tokens",
+    "errors": "calls",
+    "cost_per_call": f"{CURRENCY_UNIT} per call",
+    "cost_per_million_tokens": f"{CURRENCY_UNIT} per million tokens",
+}
+
+
+class CostQuestion(ToolInput):
+    date_range: DateRange = "last_30_days"
+    group_by: Annotated[
+        list[DimensionName], msgspec.Meta(max_length=MAX_GROUPS, description="0 to 3 dimensions; default: the total")
+    ] = msgspec.field(default_factory=list)
+    filters: Filters = msgspec.field(default_factory=dict)
+    granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
+    measure: Annotated[Measure, msgspec.Meta(description="What rows show and are sorted by")] = "cost"
+    cost_type: Annotated[
+        Literal["real_cost", "reported_cost", "estimated_cost", "saved_cost"],
+        msgspec.Meta(description="real_cost is reported by the source, else estimated at list prices"),
+    ] = "real_cost"
+    view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Rows of the answer")] = 20
+    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+
+
+class CostLine(ToolOutput):
+    """Exact decimal text. `period` is when it begins; `value` is null where nothing can be divided."""
+
+    period: str | None
+    group: dict[str, str | None]
+    value: str | None
+    cost: str
+    calls: int
+    tokens: int
+    unpriced_calls: int
+
+
+class CostData(ToolOutput):
+    """`other` is everything that is not on this page, so that rows and other add up to the total."""
+
+    start: str
+    end: str
+    zone: str
+    as_of: str
+    measure: str
+    unit: str
+    cost_type: str
+    currency: str
+    group_by: list[str]
+    granularity: str
+    rows: list[CostLine]
+    other: CostLine | None
+    total: CostLine
+    row_count: int
+    estimated_percent: str | None
+    truncated: bool
+    next_cursor: str | None
+    notes: list[str]
+
+
+async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
+    if len(set(asked.group_by)) < len(asked.group_by):
+        raise Invalid("group_by names a dimension twice")
+    posed = await question(
+        asking,
+        asked.date_range,
+        filters=asked.filters,
+        view=asked.view,
+        group_by=asked.group_by,
+        granularity=asked.granularity,
+    )
+    check_span(posed.query, most=MAX_PERIODS)
+    first = opened(asking, NAME, asked, asked.cursor)
+    rows = await asking.services.ledger.costs(posed.query)
+    whole = await asking.services.ledger.whole_since()
+    page = _Page(asked=asked, posed=posed, first=first, now=asking.services.clock.now(), whole=whole)
+    return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    asked: CostQuestion
+    posed: Question
+    first: int
+    now: float
+    whole: int
+
+    def answer(self, rows: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
+        """The page of these rows: by period, then the largest first."""
+        rows = sorted(rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]))
+        here = rows[self.first : self.first + self.asked.limit]
+        return fitting(lambda count: self._written(rows, here[:count], seal), len(here))
+
+    def _written(self, rows: Sequence[CostRow], here: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
+        end = self.first + len(here)
+        elsewhere = [*rows[: self.first], *rows[end:]]
+        total = _sum(rows)
+        query = self.posed.query
+        content = CostData(
+            start=query.since.astimezone(UTC).isoformat(),
+            end=query.until.astimezone(UTC).isoformat(),
+            zone=ZONE,
+            as_of=rfc3339(int(self.now) * NS) or "",
+            measure=self.asked.measure,
+            unit=_UNITS[self.asked.measure],
+            cost_type=self.asked.cost_type,
+            currency=CURRENCY_UNIT,
+            group_by=self.asked.group_by,
+            granularity=self.asked.granularity,
+            rows=[self._line(row) for row in here],
+            other=self._line(_sum(elsewhere), whole=True) if elsewhere else None,
+            total=self._line(total, whole=True),
+            row_count=len(rows),
+            estimated_percent=_estimated_percent(total),
+            truncated=end < len(rows),
+            next_cursor=seal(end) if end < len(rows) else None,
+            notes=list(self._notes(total)),
+        )
+        return ToolAnswer(text=self._text(content, total, len(elsewhere)), content=content)
+
+    def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
+        names = {} if whole else dict(zip(self.asked.group_by, map(shown, row.group), strict=True))
+        period = None if whole or self.asked.granularity == TOTAL else row.start.astimezone(UTC).isoformat()
+        return CostLine(
+            period=period,
+            group=names,
+            value=self._value(row),
+            cost=amount(row, self.asked.cost_type),
+            calls=row.calls,
+            tokens=billed_tokens(row),
+            unpriced_calls=row.unpriced,
+        )
+
+    def _value(self, row: CostRow) -> str | None:
+        cost = amount(row, self.asked.cost_type)
+        match self.asked.measure:
+            case "cost":
+                return cost
+            case "calls":
+                return str(row.calls)
+            case "tokens":
+                return str(billed_tokens(row))
+            case "errors":
+                return str(row.errors)
+            case "cost_per_call":
+                return per(cost, row.calls)
+            case "cost_per_million_tokens":
+                return per(cost, billed_tokens(row), of=1_000_000)
+
+    def _notes(self, total: CostRow) -> list[str]:
+        notes = list(self.posed.notes)
+        if not total.calls:
+            notes.append("no call matches; get_org_context says for which days there is data")
+        if total.unpriced:
+            notes.append(f"{total.unpriced} calls have no known cost and count as 0")
+        if self.posed.query.since.timestamp() < self.whole:
+            border = rfc3339(self.whole * NS)
+            notes.append(f"sums of before {border} may lack records that were gone before they were counted")
+        return notes
+
+    def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
+        query, unit = self.posed.query, content.unit
+        sentence = (
+            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} {CURRENCY_UNIT} "
+            f"in {total.calls:,} calls"
+        )
+        if content.measure != "cost":
+            sentence += f"; {content.measure}: {amount_text(content.total.value, unit)} {unit}"
+        if content.estimated_percent is not None and content.cost_type == "real_cost":
+            sentence += f"; {content.estimated_percent} % of the cost is estimated"
+        parts = [f"{sentence}. As of {content.as_of}.", *content.notes]
+        if content.rows and (content.group_by or content.granularity != TOTAL):
+            lines = content.rows[:MAX_TABLE_ROWS]
+            parts.append(table(self._columns(), [self._cells(line, unit) for line in lines]))
+            if len(lines) < len(content.rows):
+                parts.append(f"{len(content.rows) - len(lines)} more rows are in the structured content.")
+            if content.other is not None:
+                cost = money_text(content.other.cost)
+                parts.append(f"Rows that are not on this page: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
+        if content.truncated:
+            parts.append("Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question.")
+        return "\n\n".join(parts)
+
+    def _columns(self) -> list[str]:
+        period = [] if self.asked.granularity == TOTAL else ["period"]
+        measure = self.asked.measure
+        return [*period, *map(cell, self.asked.group_by), f"{measure} ({_UNITS[measure]})", "calls"]
+
+    def _cells(self, line: CostLine, unit: str) -> list[str]:
+        period = [] if line.period is None else [line.period[:16]]
+        return [*period, *map(cell, line.group.values()), amount_text(line.value, unit), f"{line.calls:,}"]
+
+
+def _sum(rows: Sequence[CostRow]) -> CostRow:
+    return combined(rows, start=datetime.fromtimestamp(0, UTC), group=())
+
+
+def _size(value: str | None) -> Decimal:
+    return Decimal(value or 0)
+
+
+def _estimated_percent(total: CostRow) -> str | None:
+    """How much of the cost was estimated, because no source reported it; None without a cost."""
+    cost = money.units(total.cost)
+    if cost <= 0:
+        return None
+    estimated = max(0, cost - money.units(total.reported))
+    return f"{Decimal(estimated * 1000 // cost) / 10}"
+
+
+TOOL = Tool(
+    name=NAME,
+    title="Cost data",
+    description=(
+        "What AI calls cost, by up to three dimensions and by period, with the total. Group before you list: start "
+        "with group_by of one dimension, largest first. Default: the last 30 days, real cost, 20 rows. Rows and "
+        "`other` add up to `total` exactly. Amounts are US dollars as decimal text."
+    ),
+    takes=CostQuestion,
+    gives=CostData,
+    run=run,
+)

@@ -1,0 +1,97 @@
+"""The values of one dimension, those that cost most first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.periods import ZONE, DateRange, days_text
+from gateway.mcp.questions import question
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, shown, suggestion, table
+from spool.ledger import money
+from spool.ledger.queries import CostRow
+
+
+class ValuesQuestion(ToolInput):
+    dimension: DimensionName
+    match: Annotated[str | None, msgspec.Meta(description="Only values that contain this text, in any case")] = None
+    date_range: DateRange = "last_30_days"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Values of the answer")] = 25
+
+
+class ValueLine(ToolOutput):
+    """`value` null is the unknown one."""
+
+    value: str | None
+    cost: str
+    calls: int
+
+
+class DimensionValues(ToolOutput):
+    dimension: str
+    start: str
+    end: str
+    zone: str
+    currency: str
+    values: list[ValueLine]
+    value_count: int
+    left_out: int
+    truncated: bool
+
+
+async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
+    posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
+    rows = await asking.services.ledger.costs(posed.query)
+    wanted = (asked.match or "").casefold()
+    found = [row for row in rows if wanted in clean(row.group[0] or "").casefold()]
+    found.sort(key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+    hint = ""
+    if asked.match and not found:
+        hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
+
+    def written(count: int) -> ToolAnswer:
+        left_out = len(found) - count
+        content = DimensionValues(
+            dimension=asked.dimension,
+            start=posed.query.since.isoformat(),
+            end=posed.query.until.isoformat(),
+            zone=ZONE,
+            currency=CURRENCY_UNIT,
+            values=[_line(row) for row in found[:count]],
+            value_count=len(found),
+            left_out=left_out,
+            truncated=left_out > 0,
+        )
+        what = f"{len(found)} values of {cell(asked.dimension)}"
+        parts = [f"{what} in {days_text(posed.query.since, posed.query.until)} ({ZONE}){hint}"]
+        shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
+        if shown_rows:
+            columns = [cell(asked.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
+            parts.append(table(columns, shown_rows[:MAX_TABLE_ROWS]))
+        if len(found) > MAX_TABLE_ROWS:
+            more = len(found) - MAX_TABLE_ROWS
+            parts.append(f"And {more} more; {left_out} of them are not in the structured content either: use match.")
+        return ToolAnswer(text="\n\n".join(parts), content=content)
+
+    return fitting(written, min(asked.limit, len(found)))
+
+
+def _line(row: CostRow) -> ValueLine:
+    return ValueLine(value=shown(row.group[0]), cost=row.cost, calls=row.calls)
+
+
+TOOL = Tool(
+    name="get_dimension_values",
+    title="Values of a dimension",
+    description=(
+        "The values of one dimension with what they cost, the most costly first, to find the exact spelling for "
+        "filters. Default: the last 30 days, 25 values."
+    ),
+    takes=ValuesQuestion,
+    gives=DimensionValues,
+    run=run,
+)

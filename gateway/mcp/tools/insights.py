@@ -1,0 +1,155 @@
+"""What was found and what could be saved: insights and recommendations in one list."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
+from spool.listing import DESCENDING, ListQuery, SortField
+from spool.record import NS, rfc3339
+from spool.registry.insights import MAX_INSIGHTS, Insight, web_link
+from spool.registry.recommendations import Recommendation
+
+MOST = 50
+_TEXT = 600  # characters of a description
+Kind = Literal["insight", "recommendation"]
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+
+
+class InsightsQuestion(ToolInput):
+    kind: Annotated[Kind | None, msgspec.Meta(description="Only insights or only recommendations")] = None
+    status: Annotated[list[Status], msgspec.Meta(description="Any of these; default: what nobody closed")] = (
+        msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
+    )
+    category: Annotated[str | None, msgspec.Meta(description="Category of insights, or type of recommendations")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 10
+
+
+class InsightLine(ToolOutput):
+    """`impact` is in dollars: what an insight is about, or what a recommendation would save in a month."""
+
+    kind: Kind
+    id: str
+    title: str
+    category: str
+    status: str
+    effort: str
+    impact: str
+    text: str
+    link: str
+    last_updated: str
+
+
+class InsightLines(ToolOutput):
+    currency: str
+    insights: list[InsightLine]
+    insight_count: int
+    monthly_savings: str
+    categories: list[str]
+    truncated: bool
+
+
+async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
+    registry = asking.services.require_registry()
+    found: list[InsightLine] = []
+    if asked.kind != "recommendation":
+        query = ListQuery(
+            sort=SortField("cost_impact", numeric=True),
+            order=DESCENDING,
+            identity="id",
+            limit=MAX_INSIGHTS,
+            filters={"status": tuple(asked.status)},
+        )
+        found += [_of_insight(each) for each in (await registry.insights.page(query)).rows]
+    if asked.kind != "insight":
+        kept = await registry.recommendations.all()
+        found += [_of_recommendation(each) for each in kept if each.is_open and each.status in asked.status]
+    categories = sorted({each.category for each in found})
+    chosen = [each for each in found if asked.category in (None, each.category)]
+    chosen.sort(key=lambda each: (-Decimal(each.impact), each.id))
+    savings = sum((Decimal(each.impact) for each in chosen if each.kind == "recommendation"), Decimal(0))
+
+    def written(count: int) -> ToolAnswer:
+        content = InsightLines(
+            currency=CURRENCY_UNIT,
+            insights=chosen[:count],
+            insight_count=len(chosen),
+            monthly_savings=f"{savings:f}",
+            categories=categories[:MOST],
+            truncated=count < len(chosen),
+        )
+        return ToolAnswer(text=_text(content), content=content)
+
+    return fitting(written, min(asked.limit, len(chosen)))
+
+
+def _of_insight(insight: Insight) -> InsightLine:
+    return InsightLine(
+        kind="insight",
+        id=insight.id,
+        title=clean(insight.title),
+        category=clean(insight.category),
+        status=insight.status,
+        effort=insight.effort,
+        impact=insight.cost_impact,
+        text=clean(insight.description)[:_TEXT],
+        link=web_link(insight.link),
+        last_updated=_time(insight.last_updated),
+    )
+
+
+def _of_recommendation(each: Recommendation) -> InsightLine:
+    saving = each.saving
+    return InsightLine(
+        kind="recommendation",
+        id=each.id,
+        title=clean(saving.title),
+        category=saving.type,
+        status=each.status,
+        effort=saving.effort,
+        impact=saving.monthly_savings,
+        text=clean(f"{saving.description} {saving.formula}")[:_TEXT],
+        link="",
+        last_updated=_time(each.last_updated),
+    )
+
+
+def _time(at: float) -> str:
+    return rfc3339(int(at) * NS) or ""
+
+
+def _text(content: InsightLines) -> str:
+    savings = money_text(content.monthly_savings)
+    parts = [
+        f"{content.insight_count} findings; the recommendations among them would save {savings} {content.currency} a "
+        "month."
+    ]
+    if not content.insight_count and content.categories:
+        parts.append(f"None of that category; there are {', '.join(map(cell, content.categories))}.")
+    rows = [
+        [each.kind, cell(each.title), cell(each.category), each.status, money_text(each.impact)]
+        for each in content.insights[:MAX_TABLE_ROWS]
+    ]
+    if rows:
+        parts.append(table(["kind", "title", "category", "status", f"impact ({content.currency})"], rows))
+    if content.truncated:
+        parts.append("There are more: raise limit, or ask for one category.")
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name="get_insights",
+    title="Insights and recommendations",
+    description=(
+        "What stands out and what could be saved: insights such as spikes, unpriced models and calls without an owner, "
+        "and recommendations with what they would save in a month. The largest first; default: 10 that are not closed."
+    ),
+    takes=InsightsQuestion,
+    gives=InsightLines,
+    run=run,
+)

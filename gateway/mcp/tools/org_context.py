@@ -1,0 +1,143 @@
+"""What an assistant has to know first: which data there is, in which unit, and what is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.periods import ZONE, bounds
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
+from gateway.mcp.tools.dimensions import known
+from gateway.mcp.writing import UNKNOWN, cell, money_text, shown
+from spool.ledger import money
+from spool.ledger.costs import combined
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.record import NS, rfc3339
+
+_TOP = 5
+_NAMES = 20  # of views and budgets
+_TOPS = ("model", "team")
+
+
+class ContextQuestion(ToolInput):
+    """Nothing to ask."""
+
+
+class Spender(ToolOutput):
+    """`name` null is unknown."""
+
+    name: str | None
+    cost: str
+
+
+class OrgContext(ToolOutput):
+    """Figures of `month` are of this month so far; views and budgets are cut after some names."""
+
+    currency: str
+    zone: str
+    as_of: str
+    first_day: str | None
+    last_day: str | None
+    month_cost: str
+    month_calls: int
+    unpriced_calls: int
+    unowned_calls: int
+    dimensions: dict[str, int]
+    top: dict[str, list[Spender]]
+    views: list[str]
+    view_count: int
+    budgets: list[str]
+    budget_count: int
+    price_book: str
+    is_complete: bool
+    notes: list[str]
+
+
+async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
+    services = asking.services
+    ledger, registry = services.ledger, services.registry
+    now = services.clock.now()
+    since, until = bounds("month_to_date", now)
+    month = {
+        name: await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name]))
+        for name in _TOPS
+    }
+    total = combined(month["team"], start=since, group=())
+    known_days = await ledger.known_span()
+    views = [] if registry is None else [view.name for view in registry.views.all()]
+    budgets = [] if registry is None else [budget.name for budget in registry.budgets.all()]
+    is_complete = await ledger.is_complete()
+    notes = [] if is_complete else ["the sums are being counted anew: they lack calls until that is done"]
+    if registry is None:
+        notes.append("the registry cannot be read: views and budgets are not known now")
+    content = OrgContext(
+        currency=CURRENCY_UNIT,
+        zone=ZONE,
+        as_of=rfc3339(int(now) * NS) or "",
+        first_day=known_days and _day(known_days[0]),
+        last_day=known_days and _day(known_days[1]),
+        month_cost=total.cost,
+        month_calls=total.calls,
+        unpriced_calls=total.unpriced,
+        unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
+        dimensions={each.name: each.value_count for each in await known(asking)},
+        top={name: _spenders(rows) for name, rows in month.items()},
+        views=[shown(name) or "" for name in views[:_NAMES]],
+        view_count=len(views),
+        budgets=[shown(name) or "" for name in budgets[:_NAMES]],
+        budget_count=len(budgets),
+        price_book=services.prices().version,
+        is_complete=is_complete,
+        notes=notes,
+    )
+    return ToolAnswer(text=_text(content), content=content)
+
+
+def _day(when: datetime) -> str:
+    return when.astimezone(UTC).date().isoformat()
+
+
+def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
+    ordered = sorted(rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
+    return [Spender(name=shown(row.group[0]), cost=row.cost) for row in ordered[:_TOP]]
+
+
+def _text(found: OrgContext) -> str:
+    days = f"{found.first_day} to {found.last_day}" if found.first_day else "no data yet"
+    lines = [
+        f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} calls; "
+        f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of {found.as_of}.",
+        f"Data: {days}. Days are those of {found.zone}. Price book: {found.price_book}.",
+        "Dimensions (values): " + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
+        *(
+            f"Top {name}: "
+            + ", ".join(
+                f"{UNKNOWN if each.name is None else cell(each.name)} {money_text(each.cost)}" for each in spenders
+            )
+            for name, spenders in found.top.items()
+            if spenders
+        ),
+        _names("Views", found.views, found.view_count),
+        _names("Budgets", found.budgets, found.budget_count),
+        *found.notes,
+    ]
+    return "\n".join(lines)
+
+
+def _names(what: str, names: list[str], count: int) -> str:
+    more = f", and {count - len(names)} more" if count > len(names) else ""
+    return f"{what}: {', '.join(map(cell, names)) or 'none'}{more}"
+
+
+TOOL = Tool(
+    name="get_org_context",
+    title="Context",
+    description=(
+        "Call this first: currency, time zone, for which days there is data, this month so far, dimensions, the "
+        "largest models and teams, views, budgets, and what is unpriced or unowned."
+    ),
+    takes=ContextQuestion,
+    gives=OrgContext,
+    run=run,
+)

@@ -1,0 +1,72 @@
+"""How answers are written: amounts, tables, and names that senders chose."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+
+from gateway.api.measures import CURRENCY_UNIT
+
+MAX_TABLE_ROWS = 20
+_MAX_CELL = 80
+_NEAREST = 5
+_LEAST = Decimal("0.0001")
+UNKNOWN = "(unknown)"
+
+
+def clean(name: str) -> str:
+    """A name without control, formatting and bidirectional characters: they could hide what it says."""
+    return "".join(each for each in name if unicodedata.category(each) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+
+
+def shown(name: str | None) -> str | None:
+    return None if name is None else clean(name)
+
+
+def cell(text: str | None) -> str:
+    """A name as a cell of a table, which it cannot leave."""
+    if text is None:
+        return UNKNOWN
+    text = clean(text)
+    text = text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the cells are written as they are."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def money_text(amount: str | None) -> str:
+    """Dollars with two decimals, with four below one dollar."""
+    if amount is None:
+        return "-"
+    value = Decimal(amount)
+    if 0 < value < _LEAST:
+        return f"below {_LEAST}"
+    return f"{value:.2f}" if abs(value) >= 1 or not value else f"{value:.4f}"
+
+
+def amount_text(amount: str | None, unit: str) -> str:
+    """An amount for a table: money rounded, counts with separators."""
+    if amount is None:
+        return "-"
+    return money_text(amount) if unit.startswith(CURRENCY_UNIT) else f"{Decimal(amount):,f}"
+
+
+def nearest(word: str, values: Iterable[str]) -> list[str]:
+    """The values that a wrong word may mean, the likeliest first."""
+    by_folded = {value.casefold(): value for value in values}
+    folded = word.casefold()
+    containing = [value for each, value in by_folded.items() if folded and folded in each]
+    close = [by_folded[each] for each in get_close_matches(folded, by_folded, n=_NEAREST, cutoff=0.5)]
+    return list(dict.fromkeys([*close, *containing]))[:_NEAREST]
+
+
+def suggestion(word: str, values: Iterable[str]) -> str:
+    """A question that names the nearest values; empty without any."""
+    found = ", ".join(clean(value) for value in nearest(word, values))
+    return f"; did you mean {found}?" if found else ""

@@ -1,0 +1,21 @@
+"""Budgets as `/metrics` shows them: what the running period spent, what is planned, and what it will come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetGauge:
+    """
+    One owner of a budget, "" without owners, by the last evaluation. Dollars are None of budgets of tokens or calls,
+    and where there is no amount or no forecast.
+    """
+
+    budget: str
+    view: str
+    owner: str
+    spent: float | None
+    limit: float | None
+    forecast: float | None
+    ratio: float | None

@@ -1,0 +1,51 @@
+"""What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+_log = logging.getLogger(__name__)
+
+STARTING_EVERY_S = 10.0
+MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"  # counted from each message: a start that hangs is ended all the same
+
+
+class ServiceManager:
+    """Speaks to the socket that the environment names; without one nothing is sent."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)
+        is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._watchdog_s = int(environ.get("WATCHDOG_USEC", 0)) / 1e6 if is_ours else 0.0
+
+    def tell(self, *lines: str) -> None:
+        """Send one message; a manager that does not listen is logged, and changes nothing here."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+                sender.sendto("\n".join(lines).encode(), self._address)
+        except OSError as error:
+            _log.warning("the service manager was not told %s: %s", lines[0], error, extra={"action": "notify_failed"})
+
+    def reloading(self) -> None:
+        """With the time, by which systemd tells this reload from one that it asks for later."""
+        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    async def start(self) -> None:
+        """Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no failure."""
+        while True:
+            await asyncio.sleep(STARTING_EVERY_S)
+            self.tell(MORE_TIME)
+
+    async def watch(self, live: Callable[[], Awaitable[bool]]) -> None:
+        """Report to the watchdog while `live` holds, three times in each period of it."""
+        while self._watchdog_s:
+            if await live():
+                self.tell("WATCHDOG=1")
+            await asyncio.sleep(self._watchdog_s / 3)

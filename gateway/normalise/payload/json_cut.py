@@ -1,0 +1,350 @@
+"""
+Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet read.
+
+Arrays are parsed a window at a time, and what is kept of them is where the windows are. Objects are walked through
+member by member. Knows no names and no types but those that it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.payload.slices import TURN, Allowance
+
+T = TypeVar("T")
+JsonItem = msgspec.Raw | memoryview
+Read = Generator[bytes, None, tuple[T, int]]  # TURN now and then; what was read, and where it ends
+Reader = Callable[[int], Read[Any]]  # of the value that begins there
+
+WINDOW = 256 * 1024  # bytes that the parser passes over without a pause; a copy of more leaves the processor's cache
+LONGEST_NAME = 64 * 1024  # of a member, with blanks before the colon
+_DEPTH = 32  # of containers that are larger than a window
+_LONGEST_TOKEN = 16  # bytes that are wrong only together: a pair of halves of a character, a word
+_HEAD = 12  # bytes by which the next element is known
+_TRIES = 4  # places at which a window may end
+_MOST_SINGLE = 1024  # elements that are parsed one by one before a window is tried again
+
+_document = msgspec.json.Decoder(msgspec.Raw)
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+_NAME = re.compile(rb'"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_NUMBER = re.compile(rb"[-+.\deE]*+")
+_OFFSET = re.compile(r"\(byte (\d+)\)")
+
+
+class Stretches(Sequence[JsonItem]):
+    """The elements of an array, parsed again a window at a time whenever they are gone through."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._windows = array("Q")  # begin, end, and how many elements
+        self._count = 0
+
+    def add(self, begin: int, end: int, count: int) -> None:
+        self._windows.extend((begin, end, count))
+        self._count += count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def windows(self) -> Iterator[tuple[memoryview, int]]:
+        """The text of some elements, with what stands between them, and how many they are."""
+        windows = self._windows
+        for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
+            yield self._body[begin:end], count
+
+    def __iter__(self) -> Iterator[JsonItem]:
+        for text, count in self.windows():
+            if count == 1:
+                yield text
+            else:
+                yield from _array.decode(b"[%b]" % bytes(text))
+
+    def __getitem__(self, number: Any) -> Any:
+        return list(self)[number]
+
+
+class JsonCut:
+    """One value. What reads it yields TURN now and then; BadPayload where it is no JSON, or of a wrong type."""
+
+    def __init__(self, body: bytes, allowance: Allowance) -> None:
+        self.body = body
+        self._view = memoryview(body)
+        self._allowance = allowance
+
+    def whole(self, read: Reader) -> Generator[bytes, None, Any]:
+        """What is read of the whole."""
+        found, end = yield from read(self._after(_BLANK, 0))
+        end = self._after(_BLANK, end)
+        if end != len(self.body):
+            raise self._broken(end)
+        return found
+
+    def passed_over(self, at: int) -> Generator[bytes, None, int]:
+        """Where the value that begins there ends; nothing is made of it."""
+        return self._end(at, 1)
+
+    def members(
+        self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
+    ) -> Read[dict[bytes, Any]]:
+        """
+        An object's members by their readers, the text of the others; of a repeated one the last. Null has none.
+
+        Those of an object that is passed over (`depth`) are not kept.
+        """
+        if self._is_null(at):
+            return {}, at + 4
+        self._check(at, b"{", where)
+        found: dict[bytes, Any] = {}
+        at = self._after(_BLANK, at + 1)
+        if self._sign(at) == b"}":
+            return found, at + 1
+        alone, next_alone, border = 2, 2, b""
+        while True:
+            if depth and alone == 0:  # nobody reads them: those of a window are passed over together
+                begin, at, alone = at, self._members_window(at, border), 1
+                if begin == at:
+                    alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
+                yield TURN
+            alone -= 1
+            named = _NAME.match(self.body, at, at + LONGEST_NAME)
+            if named is None:
+                raise self._broken(at)
+            begin = self._after(_BLANK, named.end())
+            reader = read.get(named[1])
+            if reader is not None:
+                found[named[1]], at = yield from reader(begin)
+            else:
+                at = yield from self._end(begin, depth)
+                if not depth:
+                    found[named[1]] = self._view[begin:at]
+            self._allowance.count(1, at - begin)
+            if self._allowance.is_due(at - begin):
+                yield TURN
+            end = at
+            at, is_last = self._behind(end, b"}")
+            if is_last:
+                return found, at
+            border = self.body[end : at + 1]
+
+    def each(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
+        """An array's elements by one reader."""
+        found: list[Any] = []
+        if self._is_null(at):
+            return found, at + 4
+        self._check(at, b"[", where)
+        at = self._after(_BLANK, at + 1)
+        if self._sign(at) == b"]":
+            return found, at + 1
+        while True:
+            begin = at
+            one, at = yield from read(at)
+            found.append(one)
+            self._allowance.count(1, at - begin)
+            if self._allowance.is_due(at - begin):
+                yield TURN
+            at, is_last = self._behind(at, b"]")
+            if is_last:
+                return found, at
+
+    def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
+        """An array's elements, to be gone through later; null has none. Those that are passed over are not kept."""
+        found = Stretches(self._view)
+        if self._is_null(at):
+            return found, at + 4
+        self._check(at, b"[", where)
+        at = self._after(_BLANK, at + 1)
+        if self._sign(at) == b"]":
+            return found, at + 1
+        alone, next_alone = 2, 2  # the first two show what stands between elements
+        border = b""
+        while True:
+            begin = at
+            count = 0
+            if alone == 0:
+                at, count = self._window(begin, border, is_kept=not depth)
+            if count == 0:
+                if alone == 0:
+                    alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
+                at, count = (yield from self._end(begin, depth)), 1
+                alone -= 1
+            if not depth:
+                found.add(begin, at, count)
+            if not depth or count == 1:  # what is passed over a window at a time costs nothing
+                self._allowance.count(count, at - begin)
+            if self._allowance.is_due(at - begin, count):
+                yield TURN
+            end = at
+            at, is_last = self._behind(end, b"]")
+            if is_last:
+                return found, at
+            border = self.body[end - 1 : at + _HEAD]
+
+    def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
+        """Where it goes on behind an element or member that ends there, and whether it was the last."""
+        at = self._after(_BLANK, end)
+        sign = self._sign(at)
+        if sign == bracket:
+            return at + 1, True
+        if sign != b",":
+            raise self._broken(at)
+        return self._after(_BLANK, at + 1), False
+
+    def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
+        """Where the last whole element of a window ends, and how many end before it; 0 if that is not seen."""
+        end = begin + WINDOW
+        for _ in range(_TRIES):
+            end = self.body.rfind(border, begin, end)
+            if end < 0:
+                break
+            text = b"[%b]" % self.body[begin : end + 1]
+            try:
+                if is_kept:
+                    return end + 1, len(_array.decode(text))
+                _document.decode(text)  # nobody asks how many they are
+                return end + 1, _MOST_SINGLE
+            except (msgspec.DecodeError, RecursionError):
+                continue
+        return begin, 0
+
+    def _members_window(self, at: int, border: bytes) -> int:
+        """Where the last member of a window begins, behind whole ones; the same place if that is not seen."""
+        end = at + WINDOW
+        for _ in range(_TRIES):
+            end = self.body.rfind(border, at, end)
+            if end < 0:
+                break
+            try:
+                _document.decode(b"{%b}" % self.body[at:end])
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            return end + len(border) - 1
+        return at
+
+    def _end(self, begin: int, depth: int) -> Generator[bytes, None, int]:
+        window = self._view[begin : begin + WINDOW]
+        is_cut = begin + WINDOW < len(self.body)
+        try:
+            _document.decode(window)
+        except RecursionError:
+            raise BadPayload("body: nested too deeply") from None
+        except msgspec.DecodeError as error:
+            offset = error_offset(error)
+            # "trailing characters" saves the second pass; under any other words the text before is tried.
+            if offset is not None and ("trailing" in str(error) or parses(window[: offset - 1])):
+                return begin + offset - 1
+            if not is_cut or (offset is not None and offset < len(window) - _LONGEST_TOKEN):
+                raise self._broken(begin + (offset or len(window))) from None
+            # Else the window may be all that is wrong: what is broken behind it is found further down.
+        else:
+            return self._after(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
+        yield TURN
+        if depth == _DEPTH:
+            raise BadPayload("body: nested too deeply")
+        match self._sign(begin):
+            case b'"':
+                return (yield from self._end_of_text(begin))
+            case b"[":
+                _, end = yield from self.elements(begin, depth=depth + 1)
+                return end
+            case b"{":
+                _, end = yield from self.members(begin, {}, depth=depth + 1)
+                return end
+        raise self._broken(begin)
+
+    def _end_of_text(self, begin: int) -> Generator[bytes, None, int]:
+        end = yield from _text_end(self.body, begin)
+        if end is None:
+            raise BadPayload("body: no JSON (it ends too early)")
+        return end
+
+    def _check(self, at: int, bracket: bytes, where: str) -> None:
+        if self._sign(at) != bracket:
+            raise BadPayload(f"{where or 'body'}: not of the type that belongs there")
+
+    def _is_null(self, at: int) -> bool:
+        return self.body[at : at + 4] == b"null"
+
+    def _sign(self, at: int) -> bytes:
+        return self.body[at : at + 1]
+
+    def _after(self, what: re.Pattern[bytes], at: int) -> int:
+        return after(what, self.body, at)
+
+    @staticmethod
+    def _broken(at: int) -> BadPayload:
+        return BadPayload(f"body: no JSON (byte {at})")
+
+
+def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
+    """Behind bytes of one kind, by an expression that takes any number of them."""
+    while True:
+        found = what.match(text, at, at + WINDOW)
+        assert found is not None
+        if found.end() < at + WINDOW:
+            return found.end()
+        at = found.end()
+
+
+def find(text: bytes, sign: bytes, begin: int = 0) -> int:
+    """As `bytes.find`, without a call that passes over more than a window."""
+    while True:
+        stop = begin + WINDOW
+        found = text.find(sign, begin, stop + len(sign) - 1)
+        if found >= 0 or stop >= len(text):
+            return found
+        begin = stop
+
+
+def end_of_text(text: bytes, begin: int) -> int | None:
+    """Where the string ends whose quote stands there; None if it never ends."""
+    return finished(_text_end(text, begin))
+
+
+def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
+    at = begin + 1
+    while at < len(text):
+        stop = at + WINDOW
+        quote = text.find(b'"', at, stop)
+        escape = text.find(b"\\", at, stop if quote < 0 else quote)  # where there is none, this is ten times as fast
+        found = None if escape < 0 else _TEXT.match(text, escape, stop)
+        end = (stop if quote < 0 else quote) if found is None else found.end()
+        if text[end : end + 1] == b'"':
+            return end + 1
+        if end == at:
+            break
+        at = end
+        yield TURN
+    return None
+
+
+def finished(work: Generator[bytes, None, T]) -> T:
+    """The result of a job whose turns nobody waits for."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+def error_offset(error: msgspec.DecodeError) -> int | None:
+    """The byte at which decoding failed, counted from 1; None where the text ends too early."""
+    found = _OFFSET.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
+    """Whether the parser takes it whole, in one go."""
+    try:
+        _document.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""
+Elements of an array and members of an object as pieces of the text, also where some of them are broken.
+
+No call into a parser takes more than a window of it, and a large piece is not copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.payload.cleaning import clean
+from gateway.normalise.payload.json_cut import LONGEST_NAME, WINDOW, JsonCut, after, end_of_text, finished, parses
+from gateway.normalise.payload.slices import TURN, Allowance
+
+PASSED_OVER: Final = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
+
+_MARKS = 65536  # brackets and commas that are counted without a pause
+_SMALL = 1024 * 1024  # bytes of a piece that is copied without the blanks around it
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+_NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{},]")
+# A quote by itself begins a string that does not end here.
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
+
+
+def is_document(text: bytes | msgspec.Raw) -> bool:
+    if len(text) > WINDOW:
+        body = bytes(text)
+        end = ValueEnds(body).of(len(body) - len(body.lstrip()))
+        return end is not None and not body[end:].strip()
+    return parses(text)
+
+
+def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
+    """
+    Cut an array that is large, or that no strict parser takes as a whole, at the commas between its elements.
+
+    Returns what is behind it. BadPayload on the way if the array breaks off: the elements yielded before must not be
+    kept.
+    """
+    ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
+    end, place = place, place + 1
+    passed_over = 0
+    while body[end : end + 1] != b"]":
+        border = ends.border(place)
+        if border is None and not is_cleaned:
+            is_cleaned = True  # what is wrong here is wrong in most elements: all that follow are cleaned together
+            cleaned = clean(b"[" + body[place:])
+            if ValueEnds(cleaned).of(0) is not None:
+                body, end, place = cleaned, 0, 1
+                ends, marks = ValueEnds(body), _Marks(body)
+                continue
+        end = (yield from _counted_end(place, marks)) if border is None else border
+        if len(element := piece(body, place, end)):
+            yield element
+        else:
+            passed_over += 1
+            if passed_over % PASSED_OVER == 0:
+                yield TURN
+        place = end + 1
+    return body[place:]
+
+
+class ValueEnds:
+    """Where the values of a text end."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._cut = JsonCut(text, Allowance(len(text) + 1))
+
+    def of(self, place: int) -> int | None:
+        """The end of the value that begins there; None if it is not valid."""
+        try:
+            return finished(self._cut.passed_over(place))
+        except BadPayload:
+            return None
+
+    def behind(self, place: int) -> int | None:
+        """Where it goes on behind that value; None if nothing follows it."""
+        end = self.of(self.begin(place))
+        end = None if end is None else self.begin(end)
+        return None if end == len(self._text) else end
+
+    def border(self, place: int) -> int | None:
+        """The comma or bracket behind an element; None if it is not valid."""
+        end = self.behind(place)
+        return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
+
+    def begin(self, place: int) -> int:
+        """Behind blanks."""
+        return after(_BLANK, self._text, place)
+
+
+class _Marks:
+    """Brackets and commas outside of strings. A quote that is never closed begins no string."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._expression = _MARK
+
+    def behind(self, place: int) -> Iterator[re.Match[bytes]]:
+        while place < len(self._body):
+            stop = place + WINDOW
+            for mark in self._expression.finditer(self._body, place, stop):
+                if mark[0] == b'"':
+                    end = end_of_text(self._body, mark.start())
+                    if end is None:
+                        self._expression = _BRACKET
+                    stop = end or mark.end()
+                    break
+                if mark[0][:1] != b'"':
+                    yield mark
+            place = stop
+
+
+def _counted_end(place: int, marks: _Marks) -> Generator[bytes, None, int]:
+    """The place of the comma or bracket behind an element, by counting brackets."""
+    depth = 0
+    for number, mark in enumerate(marks.behind(place), start=1):
+        if number % _MARKS == 0:
+            yield TURN
+        sign = mark[0]
+        if depth == 0 and sign in (b",", b"]"):
+            return mark.start()
+        depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
+    raise BadPayload("the JSON array breaks off")
+
+
+def piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
+    """A part of a text; a large one is not copied, and may have blanks behind it."""
+    if end - begin < _SMALL:
+        return msgspec.Raw(text[begin:end].strip())
+    return msgspec.Raw(memoryview(text)[after(_BLANK, text, begin) : end])
+
+
+def members_in(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+    """Name, begin and end of each member of the object that begins there."""
+    ends = ValueEnds(text)
+    while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
+        begin = ends.begin(name.end())
+        end = ends.of(begin)
+        if end is None:
+            raise msgspec.DecodeError(f"JSON is malformed (byte {begin})")
+        yield msgspec.json.decode(name[1], type=str), begin, end
+        place = end
+    place = ends.begin(place + (text[place : place + 1] == b"{"))
+    if text[place : place + 1] != b"}":
+        raise msgspec.DecodeError(f"JSON is malformed (byte {place})")

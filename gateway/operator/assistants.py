@@ -1,0 +1,22 @@
+"""The call of the operator API behind `tollhouse mcp`: one message of an assistant, whose sign-in is the operator's."""
+
+from __future__ import annotations
+
+from gateway.http.requests import Result
+from gateway.mcp.protocol import answer
+from gateway.mcp.tool import Asking
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+
+
+class McpLine(RequestBody):
+    """A line as it came on stdio."""
+
+    line: str
+
+
+async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
+    """Answer with the line to write; null for a notification. Nothing is changed and no limit counted."""
+    asking = Asking(services=request.services, name=request.actor.name, charge=lambda: None, told=lambda *_: None)
+    reply = await answer(request.body.line.encode("utf-8", "replace"), asking)
+    return {"line": None if reply.body is None else reply.body.decode()}

@@ -1,0 +1,32 @@
+"""The call of the operator API that backs the data up."""
+
+from __future__ import annotations
+
+from gateway.errors import Refusal
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.installation.local_path import local_path
+from gateway.operator.requests import OperatorRequest
+from spool.transfer import backups
+
+
+class BackupPlace(RequestBody):
+    """A directory that does not exist yet, by its absolute path."""
+
+    directory: str
+
+
+async def back_up(request: OperatorRequest[BackupPlace]) -> Result:
+    """For who may open the operator socket alone: it writes where it is told on the server's machine."""
+    services = request.services
+    elsewhere = "a backup is made on the machine of the server: tollhouse backup"
+    place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    if services.copy is None:
+        raise Refusal(503, "no_storage", "there is nothing to back up here")
+    topics = (await services.log.books()).topics
+    records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
+    async with request.audited("backup", str(place), {}):
+        manifest = await backups.back_up(
+            services.copy, place, version=services.version, made_at=str(moment(services.clock.now())), records=records
+        )
+    return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}

@@ -1,0 +1,89 @@
+"""The calls of the operator API that go on: what changed, and records as they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from gateway.http.event_streams import event
+from gateway.http.lists import chosen
+from gateway.http.services import OperatorServices
+from gateway.operator.log.newest import kept_records, records_in_views, shown
+from gateway.operator.requests import OperatorRequest
+from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
+
+MOST_AT_ONCE = 500  # records of a topic
+
+
+async def changes(request: OperatorRequest[None]) -> web.StreamResponse:
+    """Says what changed and nothing more: who listens asks again for what it shows."""
+    versions = _versions(request.services)
+    seen = {name: version() for name, version in versions.items()}
+
+    async def news() -> Iterable[bytes]:
+        now = {name: version() for name, version in versions.items()}
+        what = [name for name, version in now.items() if version != seen[name]]
+        seen.update(now)
+        return [event("changed", {"what": what})] if what else []
+
+    return await follow(request, news)
+
+
+def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
+    """By what a page shows: a value in memory that differs after a change of it."""
+    log, deliveries, registry = services.log, services.deliveries, services.registry
+    files = services.container_files
+    tables = [each.table for each in (services.devices, services.clusters) if each is not None]
+
+    def closed() -> object:
+        return [log.closed_below(topic) for topic in TOPICS]
+
+    def kept() -> object:
+        return registry and registry.version
+
+    return {
+        "records": lambda: [closed(), *map(log.next_number, TOPICS)],
+        "ledger": lambda: log.closed_below(AI_TELEMETRY),
+        "routes": lambda: [deliveries.version, closed()],
+        "dead": lambda: deliveries.dead_version,
+        "insights": kept,
+        **dict.fromkeys(("views", "budgets", "recommendations", "notifications"), kept),
+        "container_files": lambda: files and files.sums.books(),
+        "devices": lambda: [table.version for table in tables],
+        "keys": kept,
+        "connections": lambda: [kept(), log.next_number(BILLING_DATA)],
+        "streams": lambda: [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
+    }
+
+
+async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
+    """Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads."""
+    log = request.services.log
+    passes = chosen(records_in_views(request), list(request.http.query.items()))
+    reached = {topic: log.next_number(topic) for topic in TOPICS}
+
+    async def news() -> Iterable[bytes]:
+        found: list[bytes] = []
+        for topic, first in reached.items():
+            below = log.next_number(topic)
+            begin = max(first, below - MOST_AT_ONCE)
+            if begin > first:
+                found.append(event("skipped", {"topic": topic, "records": begin - first}))
+            if below > begin:
+                entries = await log.read(topic, begin, below - 1, with_open=True)
+                found += [event("record", shown(kept)) for kept in kept_records(log, entries) if passes(kept)]
+            reached[topic] = below
+        return found
+
+    return await follow(request, news)
+
+
+async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web.StreamResponse:
+    """An event stream, as long as the session goes on; the operator socket has none that ends."""
+
+    async def may_listen() -> bool:
+        return request.session is None or await request.registry.operators.is_on(request.session)
+
+    return await request.services.event_streams.serve(request.http, news, may_listen)

@@ -1,0 +1,153 @@
+"""The call of the operator API for the newest records, closed and open: no content, because none is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from gateway.api.views import usable_view
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.body import moment
+from gateway.operator.requests import OperatorRequest
+from gateway.schemas import COUNT, closed
+from spool.ledger.queries import TAG
+from spool.log.protocols import Log
+from spool.log.values import Entry
+from spool.record import TOPICS, Inference, Record, as_json
+
+LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
+STATES = OPEN, CLOSED = "open", "closed"
+LOOKED_THROUGH_SCHEMA = {
+    "looked_through": closed({"records": COUNT, "most": COUNT, "since": {"type": ["string", "null"]}})
+}
+RATE_S = 60.0
+MOST_SOURCES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record with its place in the log."""
+
+    topic: str
+    number: int
+    committed_at: float
+    is_open: bool
+    record: Record
+
+    @property
+    def state(self) -> str:
+        return OPEN if self.is_open else CLOSED
+
+    @property
+    def place(self) -> str:
+        """Rises in the order of commits."""
+        return f"{self.committed_at:017.6f} {self.topic} {self.number:020}"
+
+    def value(self, name: str) -> str:
+        """What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown."""
+        record = self.record
+        if name.startswith(TAG):
+            tags: dict[str, str] = getattr(record, "tags", {})
+            return tags.get(name.removeprefix(TAG), "")
+        if name == "model" and isinstance(record, Inference):
+            return record.response_model or record.request_model or ""
+        return getattr(record, name, None) or ""
+
+
+def shown(kept: KeptRecord) -> dict[str, object]:
+    row = as_json(kept.record)
+    row.pop("body", None)  # of a billing drop: as large as a request
+    place = {"topic": kept.topic, "number": kept.number, "committed_at": moment(kept.committed_at), "state": kept.state}
+    return {**place, **row}
+
+
+def _filter(name: str) -> Filter[KeptRecord]:
+    return Filter(values=lambda kept: (kept.value(name),))
+
+
+FIELDS = (
+    "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "session", "kind",
+    "cost_source",
+)  # fmt: skip
+
+RECORDS: List[KeptRecord] = List(
+    root="records",
+    show=shown,
+    identity=Sort(value=lambda kept: kept.place),
+    sorts={
+        "number": Sort(value=lambda kept: kept.place),
+        "start_time": Sort(value=lambda kept: kept.record.start_time),
+    },
+    default_sort=("number", "desc"),
+    filters={
+        **{name: _filter(name) for name in FIELDS},
+        "topic": Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
+        "state": Filter(values=lambda kept: (kept.state,), valid_values=STATES),
+        "view": Filter(),  # see `records_in_views`
+    },
+    max_limit=200,  # an answer stays small enough for a page
+    beside=LOOKED_THROUGH_SCHEMA,
+)
+
+
+async def list_records(request: OperatorRequest[None]) -> Result:
+    """The newest records that pass. `looked_through` says how far back was looked."""
+    found = await newest(request.services.log)
+    return {**await request.list(records_in_views(request), MemoryRows(found)), **looked_through(found)}
+
+
+def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
+    """RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken."""
+    view = cache(lambda word: usable_view(request.services, word))
+    for word in request.http.query.getall("view", ()):
+        view(word)
+    holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(kept.value))
+    return replace(RECORDS, filters={**RECORDS.filters, "view": holds})
+
+
+def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
+    """What a list of the newest says beside its page."""
+    since = moment(min(kept.committed_at for kept in found)) if found else None
+    return {"looked_through": {"records": len(found), "most": LOOKED_THROUGH, "since": since}}
+
+
+async def show_rates(request: OperatorRequest[None]) -> Result:
+    """How many records of each source were committed in the last minute, or in as much of it as was looked through."""
+    services = request.services
+    found, now = await newest(services.log), services.clock.now()
+    seconds = RATE_S
+    if len(found) == LOOKED_THROUGH:
+        seconds = min(RATE_S, max(1.0, now - found[-1].committed_at))
+    counts = Counter((kept.topic, kept.record.source) for kept in found if kept.committed_at > now - seconds)
+    sources = [
+        {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
+        for (topic, source), count in counts.most_common(MOST_SOURCES)
+    ]
+    return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
+
+
+async def newest(log: Log, topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
+    """The newest records of some topics, the newest commit first; at most LOOKED_THROUGH."""
+    entries: list[Entry] = []
+    for topic in topics:
+        below = log.next_number(topic)
+        entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
+    entries.sort(key=lambda entry: entry.committed_at, reverse=True)
+    found: list[KeptRecord] = []
+    for entry in entries:
+        found += reversed(list(kept_records(log, [entry])))
+        if len(found) >= LOOKED_THROUGH:
+            break
+    return found[:LOOKED_THROUGH]
+
+
+def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
+    """The records of entries, in order, without damaged ones."""
+    for entry in entries:
+        below = log.closed_below(entry.topic)
+        for number, record in enumerate(entry.records, entry.first):
+            if record is not None:
+                yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)

@@ -1,0 +1,139 @@
+"""The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from gateway.api.costs import moment as moment_of
+from gateway.http.requests import Result
+from gateway.intake.reasons import price_lines, reasons
+from gateway.operator.body import moment
+from gateway.operator.dead_letters import shown_dead
+from gateway.operator.deliveries import shown_delivery
+from gateway.operator.log.newest import KeptRecord
+from gateway.operator.requests import OperatorRequest
+from gateway.rate_cards.card import CardUnreadable
+from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
+from spool.errors import Invalid, NotThere
+from spool.log.protocols import Log
+from spool.log.values import Entry
+from spool.record import TOPICS, as_json
+
+STEP = 1024  # records that are read between two turns of the event loop
+LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
+NOT_STORED = (
+    "the reports it was made of: their payloads, the attribute behind each figure, and which of them came later",
+    "the repeats that were recognised by its identity: they are counted",
+)
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+async def show_record(request: OperatorRequest[None]) -> Result:
+    """Refusal 404 for a record that is not kept any more; it says how far was looked."""
+    services = request.services
+    word = request.word("id").lower()
+    if not _ID.fullmatch(word):
+        raise Invalid("a record's id is 32 hexadecimal digits")
+    since = services.clock.now() - LOOK_BACK_S
+    if "since" in request.http.query:
+        since = moment_of("since", request.http.query["since"]).timestamp()
+    id = bytes.fromhex(word)
+    found = await _known(services.log, id) or await _found(services.log, id, since, inf)
+    if found is None:
+        raise NotThere(
+            f"no record with this id was committed since {moment(since)}, and the duplicate window does not know it: it"
+            " may be older than spool.retention, or of before that: look further back with since"
+        )
+    held = [one for one in await services.deliveries.unsettled() if _holds(one, found)]
+    dead = [one for one in await services.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)]
+    routes = await services.deliveries.routes()
+    try:
+        book = await asyncio.to_thread(services.prices)
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {
+        "record": as_json(found.record),
+        "topic": found.topic,
+        "number": found.number,
+        "committed_at": moment(found.committed_at),
+        "state": found.state,
+        "why": reasons(found.record, book),
+        "price_lines": price_lines(found.record, book),
+        "deliveries": [shown_delivery(one) for one in held],
+        "dead": [shown_dead(one) for one in dead],
+        "routes": [_passed(route, found, held, dead) for route in routes if route.topic == found.topic],
+        "not_stored": list(NOT_STORED),
+    }
+
+
+async def _known(log: Log, id: bytes) -> KeptRecord | None:
+    """The record of an id that the duplicate window knows: at its number, or among those of its time."""
+    known = log.whereabouts(id)
+    if known is None:
+        return None
+    if known.place is None:
+        return await _found(log, id, known.since, known.until)
+    topic, number = known.place
+    entries = await log.read(topic, number, number, with_open=True)
+    return next((found for found in _matching(log, entries, id)), None)
+
+
+async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
+    """The newest record with an id that was committed between two moments (epoch seconds)."""
+    for topic in TOPICS:
+        below = log.next_number(topic)
+        last = below - 1 if until == inf else await _first_after(log, topic, until, below) - 1
+        while last > 0:
+            entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
+            for found in _matching(log, entries, id):
+                return found
+            if not entries or entries[0].committed_at < since:
+                break
+            last = entries[0].first - 1
+            await asyncio.sleep(0)
+    return None
+
+
+async def _first_after(log: Log, topic: str, moment: float, below: int) -> int:
+    """The first number that was committed after a moment, `below` if none was: both rise together."""
+    low, high = 1, below
+    while low < high:
+        middle = (low + high) // 2
+        entries = await log.read(topic, middle, middle, with_open=True)
+        if entries and entries[0].committed_at > moment:
+            high = middle
+        else:  # before the moment, or gone, which is older than everything that is kept
+            low = middle + 1
+    return low
+
+
+def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
+    """The newest first."""
+    for entry in reversed(entries):
+        for number, record in reversed(list(enumerate(entry.records, entry.first))):
+            if record is not None and record.id == id:
+                is_open = number >= log.closed_below(entry.topic)
+                yield KeptRecord(entry.topic, number, entry.committed_at, is_open, record)
+
+
+def _passed(
+    route: RouteState, found: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
+) -> dict[str, object]:
+    """How far a record is on a route; `passed` is delivered, refused in part, or older than the route."""
+    delivery = next((one for one in held if one.route == route.name), None)
+    if delivery is not None:
+        return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}
+    letter = next((one for one in dead if one.route == route.name), None)
+    if letter is not None:
+        return {"route": route.name, "state": "dead", "last_error": letter.error}
+    state = "passed" if found.number < route.progress else "waiting"
+    return {"route": route.name, "state": state, "last_error": None}
+
+
+def _holds(delivery: UnsettledDelivery, found: KeptRecord) -> bool:
+    of_topic = delivery.route.rpartition("/")[2] == found.topic
+    return of_topic and delivery.first <= found.number <= delivery.last

@@ -1,0 +1,58 @@
+"""The call of the operator API for a change of costs: what it is made of, and which groups drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS, baseline_of, compare
+from gateway.comparison.split import PARTS, Driver, Spending
+from gateway.http.requests import Result
+from gateway.operator.body import moment
+from gateway.operator.money.report import query_of, top_of
+from gateway.operator.requests import OperatorRequest
+from spool.ledger import money
+
+REPEATED = ("by", "where")
+ONCE = ("from", "to", "range", "view", "tz", "against", "top")
+
+
+async def comparison(request: OperatorRequest[None]) -> Result:
+    """
+    Everything closed by now, beside another time: the ledger catches up first.
+
+    `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given where sums
+    may lack records that were gone before they were counted.
+    """
+    services, given = request.services, request.http.query
+    ledger = services.ledger
+    await ledger.catch_up(services.log)
+    query = query_of(request, ledger.dimensions())
+    baseline = baseline_of(query, given.get("against", PREVIOUS), services.clock.now())
+    top = top_of(given.get("top", str(DEFAULT_TOP)))
+    found = await compare(ledger, query, baseline, top=top)
+    whole = await ledger.whole_since()
+    since = min(query.since, baseline.since)
+    return {
+        "comparison": {
+            "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
+            "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()}, "top": top,
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+        },
+        "rows": [{**dict(zip(query.group_by, each.group, strict=True)), **_shown(each)} for each in found.drivers],
+        "total": _shown(found.total),
+    }  # fmt: skip
+
+
+def _shown(driver: Driver) -> Mapping[str, object]:
+    parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
+    was = _spending(driver.before)
+    return {**_spending(driver.now), "against": was, "change": money.text(driver.parts.change), **parts}
+
+
+def _spending(spending: Spending) -> Mapping[str, object]:
+    return {
+        "cost": money.text(spending.cost),
+        "tokens": spending.tokens,
+        "calls": spending.calls,
+        "unpriced": spending.unpriced,
+    }

@@ -1,0 +1,112 @@
+"""The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import msgspec
+
+from gateway.api import recommendations as by_key
+from gateway.api.recommendation_lists import (
+    RECOMMENDATION_COMMENTS,
+    RECOMMENDATION_DIMENSIONS,
+    RECOMMENDATION_TYPES,
+    dimension_rows,
+    recommendation_comment_rows,
+    recommendation_list,
+    recommendation_rows,
+    shown_recommendation,
+    shown_recommendation_comment,
+    type_rows,
+)
+from gateway.api.recommendations import (
+    NewComments,
+    OneMessage,
+    RecommendationChanges,
+    SavingsCheck,
+    TypeChanges,
+)
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from gateway.rate_cards.card import CardUnreadable
+from spool.errors import Invalid
+
+
+class SavingsLook(RequestBody):
+    """An empty object."""
+
+
+async def list_recommendations(request: OperatorRequest[None]) -> Result:
+    listed = recommendation_list(request.services.ledger.dimensions())
+    return await request.list(listed, await recommendation_rows(request.registry))
+
+
+async def change_recommendations(request: OperatorRequest[RecommendationChanges]) -> Result:
+    return await by_key.change_recommendations(request.registry, request.body, request.actor)
+
+
+async def show_recommendation(request: OperatorRequest[None]) -> Result:
+    table, id = request.registry.recommendations, request.word("id")
+    shown = shown_recommendation(await table.get(id))
+    comments = [shown_recommendation_comment(comment) for comment in await table.comments(id)]
+    return {"recommendation": shown, "comments": comments}
+
+
+async def list_recommendation_comments(request: OperatorRequest[None]) -> Result:
+    id = request.word("id")
+    page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id))
+    return {"recommendation": {"id": id}, **page}
+
+
+async def comment_recommendation(request: OperatorRequest[NewComments]) -> Result:
+    return await by_key.add_comments(request.registry, request.word("id"), request.body, request.actor)
+
+
+async def change_recommendation_comment(request: OperatorRequest[OneMessage]) -> Result:
+    table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
+    changed = await table.change_comment(request.word("id"), number, request.body.message, actor=request.actor)
+    return {"comment": shown_recommendation_comment(changed)}
+
+
+async def delete_recommendation_comment(request: OperatorRequest[None]) -> Result:
+    number = by_key.comment_number(request.word("comment"))
+    await request.registry.recommendations.delete_comment(request.word("id"), number, actor=request.actor)
+    return {"deleted": str(number)}
+
+
+async def list_recommendation_types(request: OperatorRequest[None]) -> Result:
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
+
+
+async def show_recommendation_type(request: OperatorRequest[None]) -> Result:
+    return await by_key.one_type(request.registry, request.word("type"))
+
+
+async def change_recommendation_type(request: OperatorRequest[TypeChanges]) -> Result:
+    return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
+
+
+async def list_recommendation_dimensions(request: OperatorRequest[None]) -> Result:
+    rows = await dimension_rows(request.registry, request.services.ledger)
+    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+
+
+async def look_for_savings(request: OperatorRequest[SavingsLook]) -> Result:
+    """Look before answering, so that it is done when a command without a server ends."""
+    try:
+        async with request.audited("recommendations.run", "recommendations", {}):
+            done = await request.services.require_adviser().look()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+async def check_savings(request: OperatorRequest[None]) -> Result:
+    """What a look would find; `filter` is JSON as the body of the check for keys has it."""
+    query = request.http.query
+    try:
+        wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
+    except msgspec.DecodeError as error:
+        raise Invalid(f'filter must be a JSON object such as {{"team": ["search"]}}: {error}') from None
+    return await by_key.check_savings(request.services, SavingsCheck(type=query.get("type"), filter=wanted))

@@ -1,0 +1,288 @@
+"""
+The call of the operator API for costs: by dimensions and periods, beside the time before, the largest groups alone, as
+JSON or CSV.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from aiohttp import web
+
+from gateway.api import costs
+from gateway.api.measures import USAGE, billed_tokens, per
+from gateway.api.views import within_view
+from gateway.comparison.comparing import PREVIOUS
+from gateway.http.requests import Result
+from gateway.operator.body import moment
+from gateway.operator.requests import OperatorRequest
+from spool.csv_cells import safe_cell
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.costs import combined, periods
+from spool.ledger.counting import OTHER
+from spool.ledger.latency import percentile_ms
+from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow
+from spool.ledger.ranges import RANGES, preceding, span
+from spool.registry.texts import check_one_of
+
+MONEY = ("cost", "reported", "estimated", "saved")
+SUMS = (*MONEY, *USAGE)
+PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+LATENCY = ("timed", *PERCENTILES)
+MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
+REPEATED = ("by", "where", "show")
+ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format")
+FORMATS = ("json", "csv")
+MAX_TOP = 1000
+
+_Group = tuple[str | None, ...]
+_Place = tuple[int, _Group]  # of a row: which period, and which group
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    query: CostQuery
+    show: Sequence[str]  # of MEASURES
+    previous: CostQuery | None
+    top: int | None
+    top_by: str
+    as_csv: bool
+
+
+async def report(request: OperatorRequest[None]) -> Result:
+    """
+    The costs of everything closed by now: the ledger catches up first.
+
+    `whole_since` is given where sums of the report may lack records that were gone before they were counted. `total`
+    is over all rows; a period of the time before that has no counterpart is in it alone.
+    """
+    ledger = request.services.ledger
+    await ledger.catch_up(request.services.log)
+    known = ledger.dimensions()
+    question = _question(request, known)
+    query, previous = question.query, question.previous
+    now = await ledger.costs(query)
+    before = [] if previous is None else await ledger.costs(previous)
+    whole = await ledger.whole_since()
+    since = (previous or query).since
+    payload = {
+        "report": {
+            "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
+            "per": query.granularity, "show": list(question.show), "top": question.top,
+            "dimensions": list(known),
+            "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+        },
+        **await asyncio.to_thread(_answer, question, now, before),
+    }  # fmt: skip
+    if not question.as_csv:
+        return payload
+    headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
+    return web.Response(text=as_csv(payload), content_type="text/csv", charset="utf-8", headers=headers)
+
+
+def as_csv(payload: Mapping[str, Any]) -> str:
+    """The rows of a report; the same columns whether there are any or not."""
+    asked = payload["report"]
+    measures = [*asked["show"], *(f"previous_{name}" for name in (asked["show"] if asked["previous"] else ()))]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns(asked), *measures], lineterminator="\n")
+    writer.writeheader()
+    for row in payload["rows"]:
+        before = {f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}
+        cells = {**row, **before}
+        cells.pop(PREVIOUS, None)
+        writer.writerow({name: safe_cell(value) for name, value in cells.items()})
+    return text.getvalue()
+
+
+def columns(asked: Mapping[str, Any]) -> list[str]:
+    """What tells the rows of a report apart."""
+    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
+
+
+# -- the question ------------------------------------------------------------------------------------------------------
+
+
+def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
+    given = request.http.query
+    show = _words(given.getall("show", []))
+    for name in show:
+        check_one_of("show", name, MEASURES)
+    top_by = given.get("top_by", "cost")
+    check_one_of("top_by", top_by, SUMS)
+    check_one_of("format", given.get("format", "json"), FORMATS)
+    check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
+    measures = (*show, top_by, *_needed(show)) if show else ()
+    query = replace(query_of(request, known), measures=measures)
+    return _Question(
+        query=query,
+        show=show or MEASURES,
+        previous=preceding(query) if "compare" in given else None,
+        top=top_of(given["top"]) if "top" in given else None,
+        top_by=top_by,
+        as_csv=given.get("format") == "csv",
+    )
+
+
+def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
+    """Which costs the parameters ask for. Invalid, or a Refusal, for a wrong one."""
+    given = request.http.query
+    by = _words(given.getall("by", []))
+    include: dict[str, list[str]] = {}
+    exclude: dict[str, list[str]] = {}
+    for text in given.getall("where", []):
+        name, _, value = text.partition("=")
+        terms = exclude if name.endswith("!") else include
+        terms.setdefault(name.removesuffix("!"), []).append(value)
+    for name in (*by, *include, *exclude):
+        if name not in known:
+            raise Invalid(f"costs are known by {', '.join(known)}")
+    per = given.get("per", TOTAL)
+    check_one_of("per", per, (TOTAL, *GRANULARITIES))
+    zone = _zone(given.get("tz", "UTC"))
+    if "range" in given and ("from" in given or "to" in given):
+        raise Invalid("range says when it begins and ends; leave from and to out")
+    named = given.get("range", "mtd")
+    check_one_of("range", named, RANGES)
+    now = request.services.clock.now()
+    since, until = span(named, now, zone)
+    if "to" in given:
+        until = costs.moment("to", given["to"], zone=zone, end=True)
+    query = CostQuery(
+        since=costs.moment("from", given["from"], zone=zone) if "from" in given else since,
+        until=until,
+        granularity=per,
+        group_by=by,
+        include=include,
+        exclude=exclude,
+        zone=zone,
+    )
+    costs.check_span(query)
+    return within_view(request.services, query, given["view"]) if "view" in given else query
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",") if name]
+
+
+def top_of(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_TOP):
+        raise Invalid(f"top must be a whole number from 1 to {MAX_TOP}")
+    return int(text)
+
+
+def _needed(show: Sequence[str]) -> Iterator[str]:
+    """What the ledger has to add up for measures that it does not know by these names."""
+    if not set(show).isdisjoint(LATENCY):
+        yield "latency"
+    if "cost_per_million_tokens" in show:
+        yield from ("input_tokens", "output_tokens")
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]) -> dict[str, object]:
+    epoch = datetime.fromtimestamp(0, UTC)
+    total = combined(now, start=epoch, group=())
+    was = None if question.previous is None else combined(before, start=epoch, group=())
+    return {
+        "rows": list(_rows(question, now, before)),
+        "total": _beside(question, total, was),
+        "latency": _latency(total.latency),
+    }
+
+
+def _rows(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]) -> Iterator[dict[str, object]]:
+    """By period, then by group, the other groups last."""
+    folded = _folding(question, now)
+    starts = [start for start, _ in periods(question.query)]
+    current = _placed(starts, now, folded)
+    earlier: Mapping[_Place, Sequence[CostRow]] = {}
+    if question.previous is not None:
+        earlier = _placed([start for start, _ in periods(question.previous)], before, folded)
+    for place in sorted({*current, *earlier}, key=_order):
+        index, group = place
+        if index >= len(starts):
+            continue
+        row = combined(current.get(place, ()), start=starts[index], group=group)
+        was = None
+        if question.previous is not None:
+            was = combined(earlier.get(place, ()), start=starts[index], group=group)
+        period = {}
+        if question.query.granularity != TOTAL:
+            period = {"period": row.start.astimezone(question.query.zone).isoformat()}
+        names = dict(zip(question.query.group_by, group, strict=True))
+        yield {**period, **names, **_beside(question, row, was)}
+
+
+def _folding(question: _Question, rows: Sequence[CostRow]) -> Callable[[_Group], _Group]:
+    """What a group is shown as: the largest over all periods as themselves, and so the unknown one; else OTHER."""
+    if question.top is None:
+        return lambda group: group
+    sizes: dict[_Group, int] = defaultdict(int)
+    for row in rows:
+        value = getattr(row, question.top_by)
+        sizes[row.group] += money.units(value) if question.top_by in MONEY else value
+    unknown: _Group = (None,) * len(question.query.group_by)
+    kept = {unknown, *sorted(sizes, key=lambda group: (-sizes[group], _texts(group)))[: question.top]}
+    other: _Group = (OTHER,) * len(unknown)
+    return lambda group: group if group in kept else other
+
+
+def _placed(
+    starts: Sequence[datetime], rows: Sequence[CostRow], folded: Callable[[_Group], _Group]
+) -> Mapping[_Place, Sequence[CostRow]]:
+    index = {start: place for place, start in enumerate(starts)}
+    found: dict[_Place, list[CostRow]] = defaultdict(list)
+    for row in rows:
+        found[index[row.start], folded(row.group)].append(row)
+    return found
+
+
+def _order(place: _Place) -> tuple[int, bool, Sequence[str]]:
+    index, group = place
+    return index, bool(group) and set(group) == {OTHER}, _texts(group)
+
+
+def _texts(group: _Group) -> Sequence[str]:
+    return [value or "" for value in group]
+
+
+def _beside(question: _Question, row: CostRow, was: CostRow | None) -> dict[str, object]:
+    """The measures of a row, with those of the time before where they are asked for."""
+    shown = _shown(question, row)
+    return shown if was is None else {**shown, PREVIOUS: _shown(question, was)}
+
+
+def _shown(question: _Question, row: CostRow) -> dict[str, object]:
+    found: dict[str, object] = {
+        **{name: getattr(row, name) for name in SUMS},
+        **_latency(row.latency),
+        "cost_per_call": per(row.cost, row.calls),
+        "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
+    }
+    return {name: found[name] for name in question.show}
+
+
+def _latency(counts: Sequence[int]) -> dict[str, int | None]:
+    """How many calls have a known duration, and bounds of its percentiles; null beyond the last edge (5 minutes)."""
+    percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
+    return {"timed": sum(counts), **percentiles}

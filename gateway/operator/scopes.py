@@ -1,0 +1,73 @@
+"""The scopes that a key can have, with the operations that each opens: made from the table of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from gateway.http.address import Address
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.requests import OperatorRequest
+from spool.registry.scopes import GROUPS, granting_use_case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedScope:
+    """`use_case` is the managed one that grants it, None if none does."""
+
+    scope: str
+    category: str
+    use_case: str | None
+    opens: tuple[str, ...]
+
+
+# By scope, the operations that it opens: set on every application of the operator API.
+OPENED: web.AppKey[Mapping[str, tuple[str, ...]]] = web.AppKey("OPENED", Mapping)
+
+SCOPE_LIST: List[PublishedScope] = List(
+    root="scopes",
+    show=lambda each: {
+        "scope": each.scope,
+        "category": each.category,
+        "use_case": each.use_case,
+        "opens": list(each.opens),
+    },
+    identity=Sort(value=lambda each: each.scope),
+    sorts={"category": Sort(value=lambda each: each.category), "scope": Sort(value=lambda each: each.scope)},
+    default_sort=("category", "asc"),
+    filters={
+        "scope": Filter(values=lambda each: (each.scope,)),
+        "category": Filter(values=lambda each: (each.category,), valid_values=tuple(GROUPS)),
+        "opens_nothing": Filter(values=lambda each: ("no" if each.opens else "yes",), valid_values=("yes", "no")),
+    },
+    default_limit=100,
+)
+
+
+def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for address in addresses:
+        if address.scope is not None:
+            operations = [f"{method} {address.documented_path}" for method in address.operations]
+            found.setdefault(address.scope, []).extend(operations)
+    return {scope: tuple(operations) for scope, operations in found.items()}
+
+
+def empty_scopes(request: OperatorRequest[Any], scopes: Iterable[str]) -> list[str]:
+    """Those of them that open nothing."""
+    opened = request.http.app[OPENED]
+    return [scope for scope in scopes if scope not in opened]
+
+
+async def list_scopes(request: OperatorRequest[None]) -> Result:
+    opened = request.http.app[OPENED]
+    rows = [
+        PublishedScope(scope=scope, category=category, use_case=granting_use_case(scope), opens=opened.get(scope, ()))
+        for category, scopes in GROUPS.items()
+        for scope in scopes
+    ]
+    return await request.list(SCOPE_LIST, MemoryRows(rows))

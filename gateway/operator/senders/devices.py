@@ -1,0 +1,184 @@
+"""The calls of the operator API for devices: list, approve, revoke, reset and label them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import STATES
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
+from spool.devices import Device, Unenrolled
+from spool.errors import Invalid, NotThere
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A device and its state at the moment of the question."""
+
+    device: Device
+    state: str
+
+
+class Admission(RequestBody):
+    id: str
+
+
+class Labels(RequestBody):
+    """null removes a label."""
+
+    labels: dict[str, str | None]
+
+
+def shown(row: Shown) -> dict[str, object]:
+    device = row.device
+    return {
+        "id": device.id,
+        "state": row.state,
+        "hostname": device.hostname,
+        "platform": device.platform,
+        "agent_version": device.agent_version,
+        "user": device.user,
+        "labels": dict(device.all_labels),
+        "enrolled": moment(device.enrolled_at),
+        "last_seen": moment(device.last_seen or None),
+    }
+
+
+def details(row: Shown) -> dict[str, object]:
+    """A device as it is shown alone: the fields of the list and more."""
+    device = row.device
+    heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
+    return {
+        **shown(row),
+        "enrolled_by": device.enrolled_by,
+        "last_heartbeat": moment(device.last_heartbeat),
+        "last_telemetry": moment(device.last_telemetry),
+        "clock_offset_s": device.clock_offset_s,
+        "has_key": device.has_key,
+        "second_fingerprint": moment(device.flagged_at),
+        "spool": heartbeat.get("spool"),
+        "sources": heartbeat.get("sources") or {},
+        "upstream": {
+            "id": device.upstream_id,
+            "sent": device.sent_version == device.version,
+            "held": device.held,
+        },
+    }
+
+
+def shown_name(name: Unenrolled) -> dict[str, object]:
+    return {
+        "name": name.name,
+        "key": name.key,
+        "count": name.count,
+        "first_seen": moment(name.first_seen),
+        "last_seen": moment(name.last_seen),
+    }
+
+
+DEVICES: List[Shown] = List(
+    root="devices",
+    show=shown,
+    identity=Sort(value=lambda row: row.device.id),
+    sorts={
+        "id": Sort(value=lambda row: row.device.id),
+        "state": Sort(value=lambda row: row.state),
+        "hostname": Sort(value=lambda row: row.device.hostname),
+        "platform": Sort(value=lambda row: row.device.platform),
+        "agent_version": Sort(value=lambda row: row.device.agent_version),
+        "user": Sort(value=lambda row: row.device.user),
+        "enrolled": Sort(value=lambda row: row.device.enrolled_at),
+        "last_seen": Sort(value=lambda row: row.device.last_seen),
+    },
+    default_sort=("id", "asc"),
+    filters={
+        "id": Filter(values=lambda row: (row.device.id,)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "hostname": Filter(values=lambda row: (row.device.hostname,)),
+        "platform": Filter(values=lambda row: (row.device.platform,)),
+        "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
+        "user": Filter(values=lambda row: (row.device.user,)),
+        "label": Filter(values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()]),
+    },
+)
+
+UNENROLLED: List[Unenrolled] = List(
+    root="unenrolled",
+    show=shown_name,
+    identity=Sort(value=lambda name: name.name),
+    sorts={
+        "name": Sort(value=lambda name: name.name),
+        "count": Sort(value=lambda name: name.count),
+        "last_seen": Sort(value=lambda name: name.last_seen),
+    },
+    default_sort=("last_seen", "desc"),
+    filters={"key": Filter(values=lambda name: (name.key,))},
+)
+
+
+async def list_devices(request: OperatorRequest[None]) -> Result:
+    lifecycle = _lifecycle(request)
+    devices = [_row(lifecycle, device) for device in lifecycle.table.all()]
+    return await request.list(DEVICES, MemoryRows(devices))
+
+
+async def list_unenrolled(request: OperatorRequest[None]) -> Result:
+    return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled()))
+
+
+async def show_device(request: OperatorRequest[None]) -> Result:
+    lifecycle = _lifecycle(request)
+    device = lifecycle.table.find(request.word("id"))
+    if device is None:
+        raise NotThere(f"there is no device {request.word('id')!r}")
+    return _details(lifecycle, device)
+
+
+async def admit_device(request: OperatorRequest[Admission]) -> Result:
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.admit(request.body.id, request.actor))
+
+
+async def delete_device(request: OperatorRequest[None]) -> Result:
+    id = request.word("id")
+    if request.http.query.get("confirm") != id:
+        raise Invalid("confirm must be the device's id")
+    await _lifecycle(request).delete(id, request.actor)
+    return {"deleted": id}
+
+
+async def approve_device(request: OperatorRequest[None]) -> Result:
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
+
+
+async def revoke_device(request: OperatorRequest[None]) -> Result:
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
+
+
+async def reset_device(request: OperatorRequest[None]) -> Result:
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
+
+
+async def label_device(request: OperatorRequest[Labels]) -> Result:
+    lifecycle = _lifecycle(request)
+    given = request.body
+    return _details(lifecycle, await lifecycle.label(request.word("id"), given.labels, request.actor))
+
+
+def _lifecycle(request: OperatorRequest[Any]) -> DeviceLifecycle:
+    return request.services.require_devices()
+
+
+def _row(lifecycle: DeviceLifecycle, device: Device) -> Shown:
+    return Shown(device, lifecycle.state_of(device))
+
+
+def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
+    return {"device": details(_row(lifecycle, device))}

@@ -1,0 +1,257 @@
+"""
+Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write, statuses.
+
+Whoever sends hears whether it was taken, and nothing of the organization. A 200 leaves after the bytes and their row
+are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+from yarl import URL
+
+from gateway.authentication import upload_addresses
+from gateway.errors import BadPayload, Refusal
+from gateway.http import bodies
+from gateway.http.answers import PROTOBUF, json_response
+from gateway.http.requests import KeyRequest, Result
+from gateway.normalise import cluster_reports
+from spool.container_files.files import ContainerFiles
+from spool.container_files.upload import ContainerUpload, FileTooLarge
+from spool.container_files.values import (
+    ABANDONED,
+    AnnouncedFile,
+    ClusterIdentity,
+    ContainerFile,
+    ContainerSender,
+)
+from spool.errors import NotThere
+
+CLUSTER_PARAMETERS = ("cluster_name", "cloud_account_id", "region")
+AGENT_PARAMETERS = ("count", "shipper_id", "expiration")
+SHIPPER_ID, AGENT_VERSION = "X-CloudZero-Shipper-ID", "X-CloudZero-Version"
+REPLAY = "X-CloudZero-Replay"
+CONFIG_STATUS, CONFIG_LOAD = "X-Cloudzero-Config-Status", "configLoad"
+SNAPPY = "snappy"
+MAX_FILES = 200
+MAX_TEXT = 256
+MAX_STATUS_BYTES = 1024 * 1024
+EXPIRATION_S, LONGEST_EXPIRATION_S = 3600, 7 * 86_400
+MAX_REPLAY_BYTES = 7000  # of the header: many clients read no more than 8 KiB of one
+
+Reference = Annotated[str, Meta(min_length=1, max_length=512)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class FileAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    reference_id: Reference
+    sha_256: Annotated[str, Meta(pattern="^[0-9A-Fa-f]{64}$")] | None = None
+    size: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+
+
+class UploadAnnouncement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    shipperId: Text = ""
+    files: Annotated[list[FileAnnouncement], Meta(max_length=MAX_FILES)] = []
+
+
+class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    reference_id: Reference
+    reason: Text = ""
+
+
+Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
+
+
+async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
+    """An address for every file, and in a header the addresses of those that are wanted again."""
+    identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
+    _count(request.http, "count", default=0, most=2**31)
+    lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
+    files, expires_at = _files(request), request.receivers.clock.now() + max(1, lasts_s)
+    announced = [
+        AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256) for file in request.body.files
+    ]
+    rows = await files.announce(identity, announced, by, expires_at=expires_at)
+    response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
+    given = {row.id for row in rows}
+    missing = [one for one in await files.missing(identity, key=by.key, limit=MAX_FILES) if one.id not in given]
+    if replay := _replay(request, missing, expires_at):
+        response.headers[REPLAY] = replay
+    return response
+
+
+async def put_file(request: KeyRequest[None]) -> Result:
+    """The bytes of an announced file; without a key, because the address is one."""
+    id = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
+    try:
+        upload = await _files(request).begin(id)
+    except NotThere:
+        raise upload_addresses.expired() from None
+    if upload is None:
+        await _receive(request, None)
+    else:
+        await _keep(request, upload)
+    return {}
+
+
+async def abandon_files(request: KeyRequest[Abandonments]) -> Result:
+    reasons = {one.reference_id: one.reason for one in request.body}
+    await _files(request).abandon(_cluster(request), reasons, key=request.bearer.name)
+    return {}
+
+
+async def report_status(request: KeyRequest[bytes]) -> Result:
+    """Keep what a cluster says of itself, and pass it on as it came."""
+    http = request.http
+    type = http.query.get("type")
+    if type not in (None, CONFIG_LOAD):
+        raise Refusal(400, "invalid_parameter", f"type is {CONFIG_LOAD}, or left out")
+    is_config = type is not None or CONFIG_STATUS in http.headers
+    read = cluster_reports.read_config if is_config else cluster_reports.read_status
+    cluster = read(request.body)
+    await request.services.storage.clusters.report(cluster)
+    identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
+    kind = "config" if is_config else "status"
+    await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)
+    return {}
+
+
+async def show_status(request: KeyRequest[None]) -> Result:
+    """Whether the last status of a cluster was taken from this key: nothing else is told."""
+    return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
+
+
+async def write_remote(request: KeyRequest[None]) -> Result:
+    """A body of Prometheus remote write, which leaves as it came."""
+    http = request.http
+    if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
+        raise Refusal(415, "unsupported_encoding", "Remote write is compressed: send Content-Encoding snappy.")
+    headers = {name: http.headers[name] for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
+               if name in http.headers}  # fmt: skip
+    told = msgspec.json.encode(headers).decode()
+    upload = await _files(request).begin_remote_write(
+        await _enabled_cluster(request), _sender(request, ""), request=told
+    )
+    await _keep(request, upload, least=1)
+    return web.Response(status=200, body=b"{}", content_type="application/json")
+
+
+def check_protobuf(request: web.Request) -> None:
+    """Refusal 415 for a body that says it is something else."""
+    if "Content-Type" in request.headers and request.content_type not in (
+        PROTOBUF,
+        "application/protobuf",
+        "application/octet-stream",
+    ):
+        raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
+
+
+async def _keep(request: KeyRequest[None], upload: ContainerUpload, *, least: int = 0) -> None:
+    """Receive an upload and keep it; whatever ends it early leaves nothing behind."""
+    try:
+        await _receive(request, upload)
+        if upload.size < least:
+            raise BadPayload("The body is empty.")
+        await upload.finish()
+    except BaseException:
+        await upload.drop()
+        raise
+
+
+async def _receive(request: KeyRequest[None], upload: ContainerUpload | None) -> None:
+    """Read the body in pieces; those of a file that is known are dropped."""
+    most = _files(request).settings.max_file_bytes
+    received = 0
+
+    async def write(piece: bytes) -> None:
+        nonlocal received
+        received += len(piece)
+        if received > most:
+            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+        if upload is not None:
+            await upload.write(piece)
+
+    try:
+        length = request.http.content_length
+        if length is not None and length > most:
+            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+        await bodies.pass_on(request.http, request.lease, write, min_rate=request.receivers.min_upload_rate)
+    except FileTooLarge as error:
+        raise Refusal(413, "file_too_large", f"The file was not taken: {error}.") from error
+
+
+def _files(request: KeyRequest[Any]) -> ContainerFiles:
+    return request.services.storage.container_files
+
+
+def _secret(request: KeyRequest[Any]) -> bytes:
+    return upload_addresses.derived_secret(request.services.storage.secret)
+
+
+def _cluster(request: KeyRequest[Any]) -> ClusterIdentity:
+    query = request.http.query
+    missing = [name for name in CLUSTER_PARAMETERS if not query.get(name)]
+    if missing:
+        raise Refusal(400, "missing_parameter", f"the query lacks {', '.join(missing)}")
+    name, account, region = (query[name] for name in CLUSTER_PARAMETERS)
+    if max(map(len, (name, account, region))) > MAX_TEXT:
+        raise Refusal(400, "invalid_parameter", f"{', '.join(CLUSTER_PARAMETERS)} have at most {MAX_TEXT} characters")
+    return ClusterIdentity(account, region, name)
+
+
+async def _enabled_cluster(request: KeyRequest[Any]) -> ClusterIdentity:
+    """Refusal 403 if an operator disabled the cluster."""
+    identity = _cluster(request)
+    await request.services.clusters.hear(identity.account, identity.region, identity.name)
+    return identity
+
+
+def _sender(request: KeyRequest[Any], shipper: str) -> ContainerSender:
+    http = request.http
+    told = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
+    version = http.headers.get(AGENT_VERSION, "")
+    return ContainerSender(key=request.bearer.name, shipper=told[:MAX_TEXT], agent_version=version[:MAX_TEXT])
+
+
+def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
+    text = http.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= most):
+        raise Refusal(400, "invalid_parameter", f"{name} is a whole number of at most {most}")
+    return int(text)
+
+
+def _address(request: KeyRequest[Any], file: ContainerFile, expires_at: float) -> str:
+    """Beside the address that was asked, under the host by which the agent came or the one that is configured."""
+    token = upload_addresses.signed(_secret(request), file.id, expires_at)
+    base = _files(request).settings.upload_url or str(_origin(request.http))
+    path = request.http.path.rpartition("/")[0]
+    return f"{base.rstrip('/')}{path}/files/{token}"
+
+
+def _origin(http: web.Request) -> URL:
+    try:
+        return http.url.origin()
+    except ValueError as error:
+        raise BadPayload("The header Host is no host.") from error
+
+
+def _replay(request: KeyRequest[Any], missing: Sequence[ContainerFile], expires_at: float) -> str:
+    """As many of the files that are wanted again as the header may hold; the others come with the next answer."""
+    wanted: list[dict[str, str]] = []
+    size = 2
+    for file in missing:
+        if file.state == ABANDONED:
+            continue
+        one = {"ref_id": file.reference, "url": _address(request, file, expires_at)}
+        size += len(msgspec.json.encode(one).decode()) + 1
+        if size > MAX_REPLAY_BYTES:
+            break
+        wanted.append(one)
+    return msgspec.json.encode(wanted).decode() if wanted else ""

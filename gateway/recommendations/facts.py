@@ -1,0 +1,157 @@
+"""
+What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one moment.
+
+Amounts are integers in units of `spool.ledger.money`, so that every sum is exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from spool.ledger.queries import TAG
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import Dimensions
+from spool.record import Inference
+from spool.registry.recommendations import Processing
+
+DAY_S = 86400
+DAYS = 30  # a month, of which savings are told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Calls of one day and one set of dimensions: what they cost, and what the price book says they should."""
+
+    day: int  # epoch seconds
+    dimensions: Dimensions
+    tokens: TokenSum
+    cost: int
+    estimate: int | None
+
+    @property
+    def work(self) -> Work:
+        of = self.dimensions
+        return Work(of.source, of.provider or "", of.model or "", of.team or "", service_of(of.tags))
+
+
+class Work(NamedTuple):
+    """What one program does with one model; "" is unknown."""
+
+    source: str
+    provider: str
+    model: str
+    team: str
+    service: str
+
+    @property
+    def name(self) -> str:
+        """What to call it in a title."""
+        return self.service or self.team or self.source
+
+    @property
+    def measured_by(self) -> dict[str, str]:
+        """The dimensions that stay when the model changes."""
+        return {"source": self.source, "team": self.team, "tag:service": self.service}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentCall:
+    """One of the newest calls. `place` is that of its use in `SavingFacts.uses`."""
+
+    call: Inference
+    place: int
+    cost: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingFacts:
+    """Everything, at one moment. A type takes what it needs."""
+
+    now: float
+    uses: Sequence[Use] = ()
+    recent: Sequence[RecentCall] = ()  # of a week at most, in order of time
+    hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)  # calls without a user, by hour
+    estimate: Callable[[TokenSum], int | None] = lambda _: None
+    estimate_call: Callable[[Inference], int | None] = lambda _: None
+    newer: Callable[[str], Sequence[str]] = lambda _: ()  # the models that follow on one, the newest first
+
+    def saving(self, use: Use, instead: TokenSum) -> int | None:
+        """
+        What a use would have cost less with other tokens or prices; negative if more, None if a price is unknown.
+
+        A source that reports less than the price book says saves as much less; one that reports more saves no more.
+        """
+        price = self.estimate(instead)
+        if price is None or not use.estimate:
+            return None
+        return share_of(use.estimate - price, use.cost, use.estimate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opportunity:
+    """
+    What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of a use.
+
+    `formula` says how the sum of the claims was reached, with its numbers.
+    """
+
+    subject: Sequence[str]
+    claims: Mapping[int, int]
+    title: str
+    seen: str
+    advice: str
+    formula: str
+    current: Processing
+    recommended: Processing
+    measured_by: Mapping[str, str]
+
+    @property
+    def gross(self) -> int:
+        return sum(self.claims.values())
+
+
+class RecommendationType(Protocol):
+    """A module with these names."""
+
+    NAME: str
+    TITLE: str
+    FORMULA: str
+    CONFIDENCE: str
+    EFFORT: str
+
+    @property
+    def ASSUMPTIONS(self) -> Sequence[str]: ...
+
+    def find(self, facts: SavingFacts) -> Iterable[Opportunity]: ...
+
+
+def share_of(amount: int, cost: int, estimate: int) -> int:
+    """The part of an amount at list prices that was paid: never more than all of it."""
+    return amount * min(cost, estimate) // estimate
+
+
+def concerned(dimensions: Iterable[str]) -> list[str]:
+    """The dimensions of the ledger that recommendations have: all that say whose calls of what they are about."""
+    return [name for name in dimensions if name not in ("status", "cost_source")]
+
+
+def service_of(tags: str) -> str:
+    """The service that the kept tags name."""
+    return _tags(tags).get("service", "")
+
+
+def value_of(dimensions: Dimensions, name: str) -> str:
+    """The value of a dimension as costs name it; "" if it is unknown."""
+    if name.startswith(TAG):
+        return _tags(dimensions.tags).get(name.removeprefix(TAG), "")
+    return str(getattr(dimensions, name) or "")
+
+
+@lru_cache(maxsize=10_000)
+def _tags(text: str) -> Mapping[str, str]:
+    found: Mapping[str, str] = json.loads(text) if text else {}
+    return found

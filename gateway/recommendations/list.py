@@ -1,0 +1,23 @@
+"""The types of recommendations, the exact ones first and the weak ones last."""
+
+from __future__ import annotations
+
+from gateway.recommendations.facts import RecommendationType
+from gateway.recommendations.types import (
+    batch,
+    cache_write_unread,
+    cheaper_model,
+    context_tier,
+    newer_model,
+    priority_tier,
+    prompt_caching,
+    regional_surcharge,
+    response_cache,
+    retries,
+)
+
+TYPES: tuple[RecommendationType, ...] = (
+    cache_write_unread, priority_tier, regional_surcharge, newer_model, context_tier,
+    prompt_caching, retries, cheaper_model, batch, response_cache,
+)  # fmt: skip
+BY_NAME = {type.NAME: type for type in TYPES}

@@ -1,0 +1,245 @@
+"""
+Clusters as they are kept: all rows in memory, and a change is on disk before it is answered.
+
+Knows no protocol and no policy: who may report or change a cluster is decided in the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from typing import Any, Protocol
+
+from spool.clock import Clock
+from spool.errors import Invalid, NotThere, SpoolFull
+from spool.registry.audit import AuditedChange, Auditor
+from spool.registry.keys import checked_labels
+from spool.registry.operators import Actor
+
+MAX_CLUSTERS = 1000
+MAX_TEXT = 256
+MAX_CHECKS = 100
+MAX_ERROR = 1000
+MAX_CONFIG_BYTES = 16 * 1024
+FULL_RETRY_S = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCheck:
+    """One check of the cluster's agent."""
+
+    name: str
+    passing: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedCluster:
+    """
+    What a cluster reports of itself; account, region and name identify it.
+
+    What is empty or None is unknown and leaves what is known: identity alone says that the cluster was heard.
+    `device` is the enrolled device that reports for it.
+    """
+
+    account: str
+    region: str
+    name: str
+    state: str = ""  # as the agent says it: init_started, init_ok, init_failed, pod_started, pod_stopping
+    chart_version: str = ""
+    agent_version: str = ""
+    validator_version: str = ""
+    k8s_version: str = ""
+    provider_id: str = ""
+    release_name: str = ""
+    namespace: str = ""
+    device: str = ""
+    checks: tuple[ClusterCheck, ...] | None = None
+
+    @property
+    def id(self) -> str:
+        return cluster_id(self.account, self.region, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One cluster: what it reported last, and what was set here. A change is a new row."""
+
+    id: str
+    account: str
+    region: str
+    name: str
+    state: str = ""
+    chart_version: str = ""
+    agent_version: str = ""
+    validator_version: str = ""
+    k8s_version: str = ""
+    provider_id: str = ""
+    release_name: str = ""
+    namespace: str = ""
+    device: str = ""
+    checks: tuple[ClusterCheck, ...] = ()
+    first_seen: float
+    last_seen: float
+    display_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict)  # a JSON object
+    updated_at: float | None = None  # when it was last changed here, and by whom
+    updated_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChange:
+    """What an operator sets; None leaves a field as it is, and a label that is None is removed."""
+
+    display_name: str | None = None
+    labels: Mapping[str, str | None] | None = None
+    enabled: bool | None = None
+    config: Mapping[str, Any] | None = None
+
+
+class ClusterRows(Protocol):
+    """The rows as an engine keeps them."""
+
+    async def load(self) -> Sequence[Cluster]: ...
+
+    async def write(self, cluster: Cluster) -> None:
+        """Replace the row with its id."""
+        ...
+
+    async def delete(self, id: str) -> None: ...
+
+
+class ClusterTable:
+    """All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before it."""
+
+    def __init__(self, rows: ClusterRows, clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._clusters: dict[str, Cluster] = {}
+        self._writing = asyncio.Lock()  # between reading a row and writing the new one nobody else writes
+        self.max = MAX_CLUSTERS
+        self.auditor: Auditor | None = None
+        self.version = 0  # grows with every change
+
+    @classmethod
+    async def open(cls, rows: ClusterRows, *, clock: Clock) -> ClusterTable:
+        table = cls(rows, clock)
+        table._clusters = {cluster.id: cluster for cluster in await rows.load()}
+        return table
+
+    def all(self) -> list[Cluster]:
+        return list(self._clusters.values())
+
+    def find(self, id: str) -> Cluster | None:
+        return self._clusters.get(id)
+
+    def named(self, account: str, region: str, name: str) -> Cluster | None:
+        return self._clusters.get(cluster_id(account, region, name))
+
+    def __len__(self) -> int:
+        return len(self._clusters)
+
+    async def report(self, cluster: ReportedCluster) -> None:
+        """
+        Keep what a cluster reports, on disk when this returns.
+
+        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`. Other texts
+        are cut.
+        """
+        if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
+            raise Invalid(f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters")
+        async with self._writing:
+            now = self._clock.now()
+            known = self._clusters.get(cluster.id)
+            if known is None:
+                if len(self._clusters) >= self.max:
+                    message = "there are as many clusters as clusters.max allows; an operator can raise it"
+                    raise SpoolFull(message, retry_after_s=FULL_RETRY_S)
+                known = Cluster(
+                    id=cluster.id, account=cluster.account, region=cluster.region, name=cluster.name,
+                    first_seen=now, last_seen=now,
+                )  # fmt: skip
+            await self._keep(replace(known, last_seen=now, **_news(cluster)))
+
+    async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
+        """Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule."""
+        async with self._writing:
+            known = self._known(id)
+            changes = _checked(change, known)
+            await self._audit("cluster.update", known, actor, _shown(known, changes), changes)
+            await self._keep(replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes))
+            return self._clusters[id]
+
+    async def delete(self, id: str, actor: Actor) -> None:
+        """Forget a cluster until it reports again; NotThere if there is no such cluster."""
+        async with self._writing:
+            known = self._known(id)
+            await self._audit("cluster.delete", known, actor, _shown(known, _OURS), None)
+            await self._rows.delete(id)
+            del self._clusters[id]
+            self.version += 1
+
+    def _known(self, id: str) -> Cluster:
+        known = self._clusters.get(id)
+        if known is None:
+            raise NotThere(f"there is no cluster {id!r}")
+        return known
+
+    async def _audit(
+        self, action: str, cluster: Cluster, actor: Actor, before: dict[str, Any], after: dict[str, Any] | None
+    ) -> None:
+        if self.auditor is not None:
+            target = f"{cluster.name} ({cluster.id})"
+            await self.auditor([AuditedChange(actor=actor, action=action, target=target, before=before, after=after)])
+
+    async def _keep(self, cluster: Cluster) -> None:
+        await self._rows.write(cluster)
+        self._clusters[cluster.id] = cluster
+        self.version += 1
+
+
+def cluster_id(account: str, region: str, name: str) -> str:
+    """The same in every installation."""
+    return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
+
+
+_FACTS = tuple(
+    each.name for each in fields(ReportedCluster) if each.name not in ("account", "region", "name", "checks")
+)
+
+
+def _news(cluster: ReportedCluster) -> dict[str, Any]:
+    """What a report changes, cut to what is kept."""
+    news: dict[str, Any] = {name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))}
+    if cluster.checks is not None:
+        news["checks"] = tuple(
+            replace(check, name=check.name[:MAX_TEXT], error=check.error[:MAX_ERROR])
+            for check in cluster.checks[:MAX_CHECKS]
+        )
+    return news
+
+
+_OURS = tuple(each.name for each in fields(ClusterChange))
+
+
+def _shown(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(cluster, name) for name in names}
+
+
+def _checked(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
+    """The fields that change, as they are kept; Invalid names the rule."""
+    changes = {name: value for name in _OURS if (value := getattr(change, name)) is not None}
+    name = changes.get("display_name", "")
+    if len(name) > MAX_TEXT or not name.isprintable():
+        raise Invalid(f"display_name has at most {MAX_TEXT} characters, none of them a control character")
+    if change.labels is not None:
+        merged = {**cluster.labels, **change.labels}
+        changes["labels"] = checked_labels({name: text for name, text in merged.items() if text is not None})
+    if change.config is not None and len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
+        raise Invalid(f"config has at most {MAX_CONFIG_BYTES} bytes as JSON")
+    return changes

@@ -1,0 +1,106 @@
+"""What an engine keeps of container metrics: rows, and the bytes of files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.listing import ListPage, ListQuery
+
+# What `select` finds, oldest first.
+DUE = "due"  # of `kind`: to be sent now, by the time `now`
+UNTOLD = "untold"  # the upstream is to hear of them
+MISSING = "missing"  # of `cluster` and `key`: wanted again, and the bytes are not here
+OVERDUE = "overdue"  # announced, and the address ended before `now`
+UNSENT = "unsent"  # uploaded before `now`
+SPENT = "spent"  # delivered before `now`, and the bytes are still here
+FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
+SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
+
+
+class ContainerRows(Protocol):
+    """The rows as an engine keeps them."""
+
+    async def find(self, id: str) -> ContainerFile | None: ...
+
+    async def named(
+        self, kind: str, identity: ClusterIdentity, references: Sequence[str]
+    ) -> Mapping[str, ContainerFile]:
+        """Those of a cluster with these references, by reference."""
+        ...
+
+    async def select(
+        self,
+        which: str,
+        *,
+        limit: int,
+        now: float = 0.0,
+        kind: str = "",
+        identity: ClusterIdentity | None = None,
+        key: str = "",
+    ) -> Sequence[ContainerFile]:
+        """The oldest rows of one of SELECTIONS."""
+        ...
+
+    async def write(self, rows: Sequence[ContainerFile], gone: Sequence[str], changes: Sequence[BookChange]) -> None:
+        """In one transaction: remove the rows in `gone`, replace rows by id, and change the books."""
+        ...
+
+    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """(kind, term) -> the number, and the part of it that no row shows any more."""
+        ...
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """(kind, state) -> how many rows."""
+        ...
+
+    async def clusters(self) -> Sequence[ClusterFiles]:
+        """What is kept of each cluster, by its identity."""
+        ...
+
+    async def waiting(self) -> WaitingFiles:
+        """What is to be sent to the upstream, of all clusters."""
+        ...
+
+    async def open_by_key(self) -> Mapping[str, int]:
+        """How many rows that wait for something each key brought."""
+        ...
+
+    async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...
+
+
+class ContentDraft(Protocol):
+    """Bytes that arrive. They count only after `keep`."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def flush(self) -> None:
+        """On disk, and still a draft."""
+        ...
+
+    async def keep(self) -> None:
+        """There under its id, also after a power cut."""
+        ...
+
+    async def drop(self) -> None: ...
+
+
+class ContainerContents(Protocol):
+    """
+    The bytes of files by id.
+
+    Each begins with a line of its own, `head`, from which a file whose row is lost is known again.
+    """
+
+    async def begin(self, id: str, head: bytes) -> ContentDraft: ...
+
+    def read(self, id: str) -> AsyncIterator[bytes]:
+        """The bytes without the head, in pieces; FileNotFoundError if they are gone."""
+        ...
+
+    async def remove(self, ids: Sequence[str]) -> None: ...
+
+    async def heads(self) -> Mapping[str, bytes]:
+        """Every kept id and its head."""
+        ...

@@ -1,0 +1,78 @@
+"""What is in use of the limits of container metrics, and the running books: in memory, and changed with every write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spool.container_files import books
+from spool.container_files.rows import ContainerRows
+from spool.container_files.values import (
+    OPEN_STATES,
+    BookChange,
+    ClusterIdentity,
+    ContainerBooks,
+    ContainerFile,
+)
+from spool.settings import ContainerSettings
+
+
+class ContainerSums:
+    def __init__(self, settings: ContainerSettings) -> None:
+        self._settings = settings
+        self._books: dict[tuple[str, str], tuple[int, int]] = {}
+        self._bytes: Counter[ClusterIdentity] = Counter()  # of rows whose bytes are here
+        self._open: Counter[str] = Counter()  # by key
+        self.arriving: Counter[ClusterIdentity] = Counter()
+
+    @classmethod
+    async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
+        sums = cls(settings)
+        sums._books = dict(await rows.books())
+        sums._open = Counter(await rows.open_by_key())
+        sums._bytes = Counter({one.identity: one.bytes for one in await rows.clusters()})
+        return sums
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything that is on disk or arrives."""
+        return self._bytes.total() + self.arriving.total()
+
+    @property
+    def known(self) -> int:
+        """How many rows there are."""
+        return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in books.ROW_TERMS)
+
+    def number(self, term: str, *kinds: str) -> int:
+        """A term of the books as it stands, of some kinds."""
+        return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
+
+    def books(self) -> ContainerBooks:
+        return ContainerBooks(terms=books.terms_of(self._books))
+
+    def over(self, identity: ClusterIdentity) -> str:
+        """The setting whose limit is passed, "" if none is."""
+        if self._bytes[identity] + self.arriving[identity] > self._settings.max_cluster_bytes:
+            return "container.max_cluster_bytes"
+        return "container.max_bytes" if self.size > self._settings.max_bytes else ""
+
+    def may_wait(self, key: str, n: int) -> bool:
+        """Whether `n` more rows of a key may wait: it never has more of them than it leaves free."""
+        return self._open[key] + n <= self._settings.max_files - self._open.total() - n
+
+    def follow(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
+        """What was just written."""
+        for change in changes:
+            n, carried = self._books.get((change.kind, change.term), (0, 0))
+            self._books[change.kind, change.term] = (n + change.n, carried + change.carried)
+        for before, after in [*pairs, *((file, None) for file in gone)]:
+            for file, sign in ((before, -1), (after, 1)):
+                if file is not None:
+                    self._bytes[file.identity] += sign * file.size * file.kept
+                    self._open[file.key] += sign * (file.state in OPEN_STATES)
+        self._bytes, self._open = +self._bytes, +self._open  # without those at zero

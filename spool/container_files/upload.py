@@ -1,0 +1,73 @@
+"""Bytes of container metrics that arrive: bounded, summed, and kept once they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from spool.container_files.rows import ContentDraft
+from spool.container_files.values import ClusterIdentity, ContainerFile
+from spool.errors import Invalid, SpoolError
+from spool.settings import ContainerSettings
+
+
+class FileTooLarge(SpoolError):
+    """It is over container.max_file_bytes."""
+
+
+class Room(Protocol):
+    """Bytes that arrive are held until they are counted with what is kept."""
+
+    @property
+    def settings(self) -> ContainerSettings: ...
+
+    async def make_room(self, identity: ClusterIdentity, n: int) -> None: ...
+
+    def give_back(self, identity: ClusterIdentity, n: int) -> None: ...
+
+
+class ContainerUpload:
+    """`write` until all is there, then `finish`; `drop` after anything else."""
+
+    def __init__(
+        self,
+        room: Room,
+        take: Callable[[ContainerUpload], Awaitable[bool]],
+        file: ContainerFile,
+        draft: ContentDraft,
+    ) -> None:
+        self.file = file
+        self.draft = draft
+        self.size = 0
+        self.sha256 = ""
+        self._room = room
+        self._take = take
+        self._sum = hashlib.sha256()
+
+    async def write(self, data: bytes) -> None:
+        """FileTooLarge, SpoolFull; then the upload must be dropped."""
+        most = self._room.settings.max_file_bytes
+        if self.size + len(data) > most:
+            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+        await self._room.make_room(self.file.identity, len(data))
+        self.size += len(data)
+        self._sum.update(data)
+        await self.draft.write(data)
+
+    async def finish(self) -> bool:
+        """Keep it; False if it was known already. Invalid if it is not what was announced."""
+        self.sha256 = self._sum.hexdigest()
+        file = self.file
+        if file.announced_size is not None and file.announced_size != self.size:
+            raise Invalid(f"the file has {self.size} bytes, and {file.announced_size} were announced")
+        if file.announced_sha256 is not None and file.announced_sha256.lower() != self.sha256:
+            raise Invalid("the file does not have the sha_256 that was announced")
+        await self.draft.flush()
+        is_new = await self._take(self)
+        self._room.give_back(file.identity, self.size)
+        return is_new
+
+    async def drop(self) -> None:
+        self._room.give_back(self.file.identity, self.size)
+        await self.draft.drop()

@@ -1,0 +1,47 @@
+"""The sums of a day that can be priced, with everything that decides their price and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spool.ledger.counting import period, state_of
+from spool.ledger.repricing import TokenSum, token_sum
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import COUNTS, DAY_S, MONEY, Dimensions, Measures
+
+_REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySum:
+    """Calls of one day and one set of dimensions. `cost` is what counts of them, in units of `spool.ledger.money`."""
+
+    day: int  # epoch seconds
+    dimensions: Dimensions
+    tokens: TokenSum
+    cost: int
+
+
+def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
+    """The sums of a day (UTC) that cost something, the most costly first and no more than `most`."""
+    state = state_of(rows)
+    width = DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
+    summed: dict[Dimensions, Measures] = {}
+    for start in range(day, day + DAY_S, width):
+        for _, dimensions, measures in rows.priceable(width, start):
+            before = summed.get(dimensions)
+            together = measures if before is None else [a + b for a, b in zip(before, measures, strict=True)]
+            summed[dimensions] = together
+    found = [
+        DaySum(day=day, dimensions=dimensions, tokens=token_sum(day, dimensions, measures), cost=cost)
+        for dimensions, measures in summed.items()
+        if (cost := _cost(dimensions, measures)) > 0
+    ]
+    return sorted(found, key=lambda each: (-each.cost, each.dimensions))[:most]
+
+
+def _cost(dimensions: Dimensions, measures: Measures) -> int:
+    """Reported, else estimated; what a gateway's own cache answered costs nothing."""
+    if dimensions.status == "cached":
+        return 0
+    return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)

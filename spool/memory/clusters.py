@@ -1,0 +1,21 @@
+"""Clusters without a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spool.clusters import Cluster
+
+
+class MemoryClusters:
+    def __init__(self) -> None:
+        self._clusters: dict[str, Cluster] = {}
+
+    async def load(self) -> Sequence[Cluster]:
+        return list(self._clusters.values())
+
+    async def write(self, cluster: Cluster) -> None:
+        self._clusters[cluster.id] = cluster
+
+    async def delete(self, id: str) -> None:
+        self._clusters.pop(id, None)

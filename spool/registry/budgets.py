@@ -1,0 +1,197 @@
+"""
+Budgets: what the calls of a view may cost in a day, week, month, quarter or year. Values and rules; no file.
+
+Field names are the published interface's where it has them. Amounts are decimal text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
+from spool.ledger.periods import beginning
+from spool.registry.insights import checked_amount
+from spool.registry.texts import check_one_of, checked_text
+
+KIND = "budget"  # of its documents
+DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
+GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
+COST, TOKENS, CALLS = "cost", "tokens", "calls"
+MEASURES = (COST, TOKENS, CALLS)
+REAL_COST = "real_cost"
+
+MAX_NAME = 200
+MAX_REASON = 200
+MAX_PLANNED = 400
+MAX_ALERTS = 20
+MAX_PERCENT = 1000
+MAX_CHANNELS = 20
+_ZONE_DAYS = 400  # for which offsets of a zone are looked at: a year, and its clock changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetDraft:
+    """
+    What a person or a key states of a budget.
+
+    `planned` are amounts by the first day of a period; a period without one has `default_amount`, or with "" no limit.
+    `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension: each of its values is
+    an owner with the whole amount of its own. `channels` are where alerts go, empty: to every channel that takes them.
+    Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
+    """
+
+    name: str
+    view_id: str
+    granularity: str = MONTHLY
+    planned: Mapping[str, str]
+    default_amount: str = ""
+    time_zone: str = "UTC"
+    measure: str = COST
+    per: str = ""
+    alerts: Mapping[str, str]
+    forecast_alerts: Mapping[str, str]
+    channels: tuple[str, ...] = ()
+    silent_until: float = 0.0
+    silent_reason: str = ""
+
+
+DRAFTED = tuple(BudgetDraft.__dataclass_fields__)
+# What an alert depends on: a change of any of them judges the running period anew.
+RULES = ("view_id", "granularity", "planned", "default_amount", "time_zone", "measure", "per", "alerts",
+         "forecast_alerts")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendBudget(BudgetDraft):
+    """As it is kept. Times are epoch seconds; `rules_since` is when one of RULES was changed last."""
+
+    id: str
+    created: float
+    last_updated: float
+    rules_since: float
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.time_zone)
+
+    def amount(self, first_day: str) -> str:
+        """What is planned for the period that begins on a day, "" if nothing is."""
+        return self.planned.get(first_day, self.default_amount)
+
+
+def new_budget_id() -> str:
+    return secrets.token_hex(16)
+
+
+def percents(alerts: Mapping[str, str]) -> list[int]:
+    """The percents that are on, ascending."""
+    return sorted(int(percent) for percent, wanted in alerts.items() if wanted == "Y")
+
+
+def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
+    """The draft in its stored form; Invalid names the field and the rule."""
+    check_one_of("granularity", draft.granularity, GRANULARITIES)
+    check_one_of("measure", draft.measure, MEASURES)
+    if len(draft.planned) > MAX_PLANNED:
+        raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")
+    if len(draft.channels) > MAX_CHANNELS:
+        raise Invalid(f"channels has at most {MAX_CHANNELS} names")
+    default = _amount("default_amount", draft.default_amount) if draft.default_amount else ""
+    planned = dict(sorted(_planned(draft.planned, draft.granularity)))
+    if not planned and not default:
+        raise Invalid("a budget needs an amount: planned_limits, or default_amount")
+    return BudgetDraft(
+        name=checked_text("name", draft.name, MAX_NAME),
+        view_id=draft.view_id,
+        granularity=draft.granularity,
+        planned=planned,
+        default_amount=default,
+        time_zone=_zone(draft.time_zone, draft.granularity, now),
+        measure=draft.measure,
+        per=draft.per,
+        alerts=_alerts("alerts", draft.alerts),
+        forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
+        channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
+        silent_until=draft.silent_until,
+        silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON) if draft.silent_reason else "",
+    )
+
+
+def stored(budget: SpendBudget) -> dict[str, Any]:
+    """The budget as a document."""
+    body: dict[str, Any] = msgspec.to_builtins(budget)
+    return body
+
+
+def restored(body: Mapping[str, Any]) -> SpendBudget:
+    """The budget of a document; RegistryDamaged if it is none."""
+    try:
+        return msgspec.convert(body, SpendBudget)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"a budget cannot be read: {error}") from error
+
+
+def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for text, amount in planned.items():
+        day = _first_day(text, granularity)
+        if day in seen:
+            raise Invalid(f"planned_limits names the period {day} twice")
+        seen.add(day)
+        yield day, _amount(f"planned_limits.{granularity}.{day}.amount", amount)
+
+
+def _first_day(text: str, granularity: str) -> str:
+    """The first day of a period: a day, or its midnight as the published interface writes it."""
+    try:
+        when = datetime.fromisoformat(text)
+        is_midnight = when.time().isoformat() == "00:00:00" and when.utcoffset() in (None, timedelta(0))
+        found: date | None = when.date() if is_midnight else None
+    except ValueError:
+        found = None
+    if found is None or not 2000 <= found.year < 2200:
+        raise Invalid(f"planned_limits.{granularity} has days such as 2026-11-01, not {text[:40]!r}")
+    if beginning(datetime(found.year, found.month, found.day, tzinfo=UTC), granularity).date() != found:
+        raise Invalid(f"planned_limits.{granularity}: no {granularity} period begins on {found}")
+    return found.isoformat()
+
+
+def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
+    if len(alerts) > MAX_ALERTS:
+        raise Invalid(f"{field} has at most {MAX_ALERTS} percents")
+    for percent, wanted in alerts.items():
+        is_percent = percent.isascii() and percent.isdecimal() and percent[0] != "0" and len(percent) <= 4
+        if not is_percent or int(percent) > MAX_PERCENT or wanted not in ("Y", "N"):
+            raise Invalid(f'{field} is "Y" or "N" by whole percents from 1 to {MAX_PERCENT}, such as {{"80": "Y"}}')
+    return dict(sorted(alerts.items(), key=lambda item: int(item[0])))
+
+
+def _zone(name: str, granularity: str, now: float) -> str:
+    """A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days alone."""
+    try:
+        zone = ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("time_zone must be the name of a time zone, such as Europe/Berlin") from None
+    today = datetime.fromtimestamp(now, UTC)
+    offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
+    if any((offset or timedelta(0)) % timedelta(hours=1) for offset in offsets):
+        raise Invalid("time_zone must be a zone whose offset from UTC is whole hours: costs are kept by hours of UTC")
+    if granularity in (QUARTERLY, YEARLY) and offsets != {timedelta(0)}:
+        raise Invalid(
+            f"a {granularity} budget has the time_zone UTC: after 62 days costs are kept by days of UTC alone"
+        )
+    return name
+
+
+def _amount(field: str, amount: str) -> str:
+    text = checked_amount(amount, field=field)
+    if text.startswith("-"):
+        raise Invalid(f"{field} must not be negative")
+    return text

@@ -1,0 +1,112 @@
+"""
+Billing connections: what each takes billing data from, and where its data goes upstream. Values and rules; no file.
+
+Field names are the published interface's; the id that a connection has upstream is kept beside its own.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from math import isfinite
+
+from spool.errors import Invalid
+from spool.registry.texts import checked_text
+
+MAX_NAME = 200
+MAX_TEXT = 200
+MAX_BUCKET_PATH = 1024
+MAX_RATE = 1e15
+
+_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+_BUCKET = re.compile(r"[A-Za-z0-9.-]{3,63}")
+_ACCOUNT = re.compile(r"\d{12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Bucket:
+    """Where a provider leaves its files. Kept and shown; nothing here reads it."""
+
+    bucket_name: str
+    bucket_path: str
+    cloud_account_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionDraft:
+    """
+    What a person or a key states of a connection.
+
+    `upstream_id` is the id that it has upstream, "" for the same one.
+    """
+
+    name: str
+    cloud_provider: str
+    expected_ingest_rate: float | None = None
+    is_enabled: bool = True
+    s3_bucket: S3Bucket | None = None
+    upstream_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillingConnection:
+    """As it is kept. Times are epoch seconds."""
+
+    id: str
+    name: str
+    cloud_provider: str
+    expected_ingest_rate: float | None
+    is_enabled: bool
+    s3_bucket: S3Bucket | None
+    upstream_id: str
+    created: float
+    last_updated: float
+
+    @property
+    def id_upstream(self) -> str:
+        return self.upstream_id or self.id
+
+
+def is_connection_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def new_connection_id() -> str:
+    return secrets.token_hex(16)
+
+
+def checked_connection_id(id: str) -> str:
+    if not is_connection_id(id):
+        raise Invalid("a connection's id has 1 to 128 letters, digits and any of . _ : @ -")
+    return id
+
+
+def checked_connection(draft: ConnectionDraft) -> ConnectionDraft:
+    """The draft in its stored form; Invalid names the field and the rule."""
+    if draft.upstream_id:
+        checked_connection_id(draft.upstream_id)
+    return ConnectionDraft(
+        name=checked_text("name", draft.name, MAX_NAME),
+        cloud_provider=checked_text("cloud_provider", draft.cloud_provider, MAX_TEXT),
+        expected_ingest_rate=_rate(draft.expected_ingest_rate),
+        is_enabled=draft.is_enabled,
+        s3_bucket=draft.s3_bucket and _checked_bucket(draft.s3_bucket),
+        upstream_id=draft.upstream_id,
+    )
+
+
+def _checked_bucket(bucket: S3Bucket) -> S3Bucket:
+    if not _BUCKET.fullmatch(bucket.bucket_name):
+        raise Invalid("s3_bucket_info.bucket_name has 3 to 63 letters, digits, dots and hyphens")
+    if not _ACCOUNT.fullmatch(bucket.cloud_account_id):
+        raise Invalid("s3_bucket_info.cloud_account_id has 12 digits")
+    if len(bucket.bucket_path) > MAX_BUCKET_PATH or not bucket.bucket_path.isprintable():
+        raise Invalid(f"s3_bucket_info.bucket_path has at most {MAX_BUCKET_PATH} printable characters")
+    return bucket
+
+
+def _rate(rate: float | None) -> float | None:
+    if rate is not None and not (isfinite(rate) and 0 <= rate <= MAX_RATE):
+        raise Invalid("expected_ingest_rate is a number from 0 to 1e15")
+    return rate

@@ -1,0 +1,285 @@
+"""
+The recommendations of a registry, their types and the comments on them; every change by a person with its audit row.
+
+Kept beside the keys: what people decided must survive a ledger that is rebuilt, repriced or lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
+from spool.registry.changes import Changes
+from spool.registry.insights import ADDRESSED, NEW, Merged, checked_comment, checked_status
+from spool.registry.operators import Actor
+from spool.registry.recommendations import (
+    MAX_AT_ONCE,
+    MAX_COMMENTS,
+    MAX_RECOMMENDATIONS,
+    CommentThread,
+    Realized,
+    Recommendation,
+    RecommendationComment,
+    Saving,
+    TypeSettings,
+    checked_assignee,
+    checked_least_savings,
+    checked_least_share,
+)
+from spool.registry.rows import RegistryRows
+
+KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
+T = TypeVar("T")
+KEPT_S = 90 * 86400.0  # one that nobody touched and that is closed stays this long
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "enabled": bool,
+    "least_savings": checked_least_savings,
+    "least_share": checked_least_share,
+}
+
+
+class RecommendationTable:
+    """Take in, change and comment. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def all(self) -> Sequence[Recommendation]:
+        return await self._changes.read(lambda rows: list(_all(rows).values()))
+
+    async def get(self, id: str) -> Recommendation:
+        return await self._changes.read(lambda rows: _read(rows, id))
+
+    async def merge(
+        self,
+        savings: Sequence[Saving],
+        *,
+        looked_for: Collection[str],
+        realized: Mapping[str, Realized] | None = None,
+    ) -> Merged:
+        """
+        Take in what one look found for the types `looked_for`, and by id what addressed ones have saved.
+
+        Status, assignee and comments stay. An addressed one keeps its figures, and is new again when it is found. What
+        was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and counted.
+        """
+        now = self._changes.clock.now()
+        found = {saving.key: saving for saving in savings}
+
+        def work(rows: RegistryRows) -> Merged:
+            known = _all(rows)
+            after = {id: _looked_at(each, found, looked_for, now) for id, each in known.items()}
+            for id, amount in (realized or {}).items():
+                if id in after:
+                    after[id] = replace(after[id], realized=amount)
+            old = {id for id, each in after.items() if _is_old(each, now)}
+            for id in old:
+                rows.delete_document(KIND, id)
+            for id in after.keys() - old:
+                if after[id] != known[id]:
+                    rows.put_document(KIND, id, asdict(after[id]))
+            keys = {each.saving.key for each in known.values()}
+            new = [saving for key, saving in found.items() if key not in keys]
+            room = max(0, MAX_RECOMMENDATIONS - len(known) + len(old))
+            for saving in new[:room]:
+                fresh = _fresh(saving, now)
+                rows.put_document(KIND, fresh.id, asdict(fresh))
+            return Merged(
+                new=len(new[:room]),
+                again=sum(each.saving.key in found for each in known.values()),
+                reopened=sum(after[id].status != each.status for id, each in known.items()),
+                gone=sum(each.is_open and not after[id].is_open for id, each in known.items()),
+                left_out=len(new[room:]),
+            )
+
+        return await self._changes.change(work)
+
+    async def update(
+        self, ids: Sequence[str], *, status: str | None = None, assignee: str | None = None, actor: Actor
+    ) -> Mapping[str, Recommendation | None]:
+        """Set the status or the assignee of several; each by its id, None where there is none of that id."""
+        if not 0 < len(ids) <= MAX_AT_ONCE:
+            raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
+        if status is None and assignee is None:
+            raise Invalid("say what to change: status or assignee")
+        changes = {} if status is None else {"status": checked_status(status)}
+        if assignee is not None:
+            changes["assignee"] = checked_assignee(assignee)
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
+            return {id: _changed(rows, id, changes, now, actor) for id in dict.fromkeys(ids)}
+
+        return await self._changes.change(work)
+
+    async def comments(self, id: str) -> Sequence[RecommendationComment]:
+        """Oldest first; NotThere when there is no such recommendation."""
+        return await self._changes.read(lambda rows: _thread(rows, id).comments)
+
+    async def comment(self, id: str, texts: Sequence[str], *, actor: Actor) -> Sequence[RecommendationComment]:
+        """Add comments, all of them or none; they are returned."""
+        checked = [checked_comment(text) for text in texts]
+        if not checked:
+            raise Invalid("there is no comment to add")
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Sequence[RecommendationComment]:
+            thread = _thread(rows, id)
+            if len(thread.comments) + len(checked) > MAX_COMMENTS:
+                raise NotAllowed(f"a recommendation has at most {MAX_COMMENTS} comments")
+            added = [
+                RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
+                for number, text in enumerate(checked, thread.last + 1)
+            ]
+            _put_thread(rows, id, CommentThread(last=added[-1].id, comments=[*thread.comments, *added]), now)
+            for each in added:
+                rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": each.id})
+            return added
+
+        return await self._changes.change(work)
+
+    async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> RecommendationComment:
+        text, now = checked_comment(text), self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> RecommendationComment:
+            thread = _thread(rows, id)
+            after = replace(_comment_of(thread, comment), text=text, last_updated=now)
+            comments = [after if each.id == comment else each for each in thread.comments]
+            _put_thread(rows, id, replace(thread, comments=comments), now)
+            rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
+            return after
+
+        return await self._changes.change(work)
+
+    async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            thread = _thread(rows, id)
+            before = _comment_of(thread, comment)
+            comments = [each for each in thread.comments if each is not before]
+            _put_thread(rows, id, replace(thread, comments=comments), now)
+            was = {"comment": comment, "author": before.author}
+            rows.add_audit(now, actor, "recommendation.comment.delete", id, before=was)
+
+        await self._changes.change(work)
+
+    async def types(self) -> Mapping[str, TypeSettings]:
+        """The settings of the types that somebody changed, by type."""
+
+        def work(rows: RegistryRows) -> Mapping[str, TypeSettings]:
+            return {id: _restored(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
+
+        return await self._changes.read(work)
+
+    async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
+        """Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its recommendations."""
+        checked = {name: _CHECKS[name](value) for name, value in changes.items()}
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> TypeSettings:
+            before = _restored(rows.document(TYPE_KIND, type) or {}, TypeSettings)
+            after = replace(before, **checked, last_updated=now)
+            rows.put_document(TYPE_KIND, type, asdict(after))
+            was, is_now = ({name: getattr(each, name) for name in checked} for each in (before, after))
+            rows.add_audit(now, actor, "recommendation_type.change", type, before=was, after=is_now)
+            if not after.enabled:
+                for each in _all(rows).values():
+                    if each.saving.type == type and each.is_open:
+                        rows.put_document(KIND, each.id, asdict(replace(each, is_open=False, last_updated=now)))
+            return after
+
+        return await self._changes.change(work)
+
+
+def _fresh(saving: Saving, now: float) -> Recommendation:
+    return Recommendation(
+        id=secrets.token_hex(16),
+        saving=saving,
+        status=NEW,
+        status_at=now,
+        created=now,
+        last_updated=now,
+        found_at=now,
+    )
+
+
+def _looked_at(
+    before: Recommendation, found: Mapping[str, Saving], looked_for: Collection[str], now: float
+) -> Recommendation:
+    """What a look makes of one that is kept."""
+    saving = found.get(before.saving.key)
+    if saving is None:
+        is_gone = before.is_open and before.saving.type in looked_for
+        return replace(before, is_open=False, last_updated=now) if is_gone else before
+    after = replace(before, saving=saving, is_open=True)
+    if before.status == ADDRESSED:
+        after = replace(after, status=NEW, status_at=now, promised=None, realized=None)
+    if after != before:
+        after = replace(after, last_updated=now)
+    return replace(after, found_at=now)
+
+
+def _is_old(each: Recommendation, now: float) -> bool:
+    return not each.is_open and not each.touched and each.found_at < now - KEPT_S
+
+
+def _changed(
+    rows: RegistryRows, id: str, changes: Mapping[str, str], now: float, actor: Actor
+) -> Recommendation | None:
+    body = rows.document(KIND, id)
+    if body is None:
+        return None
+    before = _restored(body, Recommendation)
+    after = replace(before, **changes, touched=True, last_updated=now)  # type: ignore[arg-type]
+    if after.status != before.status:
+        is_done = after.status == ADDRESSED
+        promised = before.saving.monthly_savings if is_done else None
+        after = replace(after, status_at=now, promised=promised, realized=None)
+    rows.put_document(KIND, id, asdict(after))
+    names = [name for name in ("status", "assignee") if getattr(before, name) != getattr(after, name)]
+    was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
+    rows.add_audit(now, actor, "recommendation.change", id, before=was, after=is_now)
+    return after
+
+
+def _thread(rows: RegistryRows, id: str) -> CommentThread:
+    _read(rows, id)
+    return _restored(rows.document(COMMENT_KIND, id) or {}, CommentThread)
+
+
+def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) -> None:
+    rows.put_document(COMMENT_KIND, id, asdict(thread))
+    rows.put_document(KIND, id, asdict(replace(_read(rows, id), touched=True, last_updated=now)))
+
+
+def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
+    found = next((each for each in thread.comments if each.id == comment), None)
+    if found is None:
+        raise NotThere("this recommendation has no comment with this id")
+    return found
+
+
+def _restored(body: Mapping[str, Any], type: type[T]) -> T:
+    """The value that a document holds; RegistryDamaged if it holds none."""
+    try:
+        return msgspec.convert(body, type)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"a recommendation cannot be read: {error}") from error
+
+
+def _all(rows: RegistryRows) -> dict[str, Recommendation]:
+    return {id: _restored(body, Recommendation) for id, body in rows.documents(KIND).items()}
+
+
+def _read(rows: RegistryRows, id: str) -> Recommendation:
+    body = rows.document(KIND, id)
+    if body is None:
+        raise NotThere("there is no recommendation with this id")
+    return _restored(body, Recommendation)

@@ -1,0 +1,25 @@
+"""Rules that the texts and words of the registry's tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from spool.errors import Invalid
+
+
+def checked_text(field: str, text: str, most: int) -> str:
+    """The text without blanks around it; Invalid unless 1 to `most` printable characters remain."""
+    text = text.strip()
+    if not text or len(text) > most or not text.isprintable():
+        raise Invalid(f"{field} has 1 to {most} printable characters")
+    return text
+
+
+def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
+    if word not in allowed:
+        raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
+
+
+def storable(text: str) -> str:
+    """The text without lone surrogates, which cannot be stored as text."""
+    return text.encode("utf-8", "replace").decode()

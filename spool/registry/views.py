@@ -1,0 +1,220 @@
+"""
+Views: saved filters over the ledger, with how they are shown. Values and rules; no file.
+
+`name`, `filter`, `principal_dimension`, `connections` and `anomalies` are the published interface's. `granularity`,
+`group_by`, `cost_type` and `range` are Tollhouse's own: what a report of the view shows when nothing else is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
+from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.ranges import RANGES
+from spool.registry.texts import check_one_of, checked_text, storable
+
+KIND = "view"  # of its documents
+MAX_NAME = 200
+MAX_VALUE = 256  # characters, as much as the ledger keeps
+MAX_VALUES = 1000  # of one filter
+MAX_GROUPS = 8
+MAX_CHANNELS = 50  # of one kind
+MAX_PERCENT = 1_000_000
+EXCLUDES = "!"  # before a dimension of a filter
+AUTOMATIC, PERCENT = "Automatic", "Percent"
+
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+
+Filter = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailConnection:
+    """Who would get e-mail. Kept and shown; e-mail leaves by a channel of the configuration."""
+
+    addresses: tuple[str, ...] = ()
+    include_all_organizers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackChannel:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewConnections:
+    """Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand there."""
+
+    email: EmailConnection = EmailConnection()
+    slack: tuple[SlackChannel, ...] = ()
+    notify: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomalies:
+    """
+    Whether days that cost far more than the days before are reported, and from which growth on.
+
+    `threshold_value` counts for PERCENT alone: how much more in percent.
+    """
+
+    enabled: bool = True
+    threshold_type: str = AUTOMATIC
+    threshold_value: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewDraft:
+    """
+    What a person or a key states of a view.
+
+    `filter` maps a dimension to the values that pass; EXCLUDES before its name maps it to those that do not. "" is the
+    unknown value. An empty filter lets everything pass.
+    """
+
+    name: str
+    filter: Filter = field(default_factory=dict)
+    principal_dimension: str
+    connections: ViewConnections = ViewConnections()
+    anomalies: Anomalies = Anomalies()
+    granularity: str = TOTAL
+    group_by: tuple[str, ...] = ()
+    cost_type: str = "real_cost"
+    range: str = "mtd"
+
+
+DRAFTED = tuple(ViewDraft.__dataclass_fields__)
+DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))  # fields that name dimensions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(ViewDraft):
+    """As it is kept. Times are epoch seconds."""
+
+    id: str
+    created: float
+    last_updated: float
+
+    @property
+    def include(self) -> Filter:
+        """The dimensions of a CostQuery that its filter includes."""
+        return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
+
+    @property
+    def exclude(self) -> Filter:
+        return {name[1:]: values for name, values in self.filter.items() if name.startswith(EXCLUDES)}
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the channels that get news of it: a Slack channel may be named like one of them."""
+        return tuple(dict.fromkeys((*self.connections.notify, *(each.name for each in self.connections.slack))))
+
+    def holds(self, value_of: Callable[[str], str]) -> bool:
+        """Whether what has these values of dimensions passes its filter."""
+        return all(value_of(name) in values for name, values in self.include.items()) and not any(
+            value_of(name) in values for name, values in self.exclude.items()
+        )
+
+    def broken(self, known: Collection[str]) -> str | None:
+        """Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can."""
+        gone = sorted(set(dimensions(self)) - set(known))
+        if not gone:
+            return None
+        return f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, or change the view"
+
+
+def dimensions(view: ViewDraft) -> Iterator[str]:
+    """Every dimension that a view names."""
+    yield view.principal_dimension
+    yield from (name.removeprefix(EXCLUDES) for name in view.filter)
+    yield from view.group_by
+
+
+def new_view_id() -> str:
+    return secrets.token_hex(16)
+
+
+def stored(view: View) -> dict[str, Any]:
+    """The view as a document."""
+    body: dict[str, Any] = msgspec.to_builtins(view)
+    return body
+
+
+def restored(body: Mapping[str, Any]) -> View:
+    """The view of a document; RegistryDamaged if it is none."""
+    try:
+        return msgspec.convert(body, View)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"a view cannot be read: {error}") from error
+
+
+def checked_view(draft: ViewDraft) -> ViewDraft:
+    """The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere."""
+    check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
+    check_one_of("cost_type", draft.cost_type, COST_TYPES)
+    check_one_of("range", draft.range, RANGES)
+    if len(draft.group_by) > MAX_GROUPS:
+        raise Invalid(f"group_by names at most {MAX_GROUPS} dimensions")
+    if sum(map(len, draft.filter.values())) > MAX_VALUES:
+        raise Invalid(f"a filter has at most {MAX_VALUES} values")
+    return ViewDraft(
+        name=checked_text("name", draft.name, MAX_NAME),
+        filter={name: tuple(_values(name, values)) for name, values in draft.filter.items()},
+        principal_dimension=draft.principal_dimension,
+        connections=_checked_connections(draft.connections),
+        anomalies=_checked_anomalies(draft.anomalies),
+        granularity=draft.granularity,
+        group_by=tuple(dict.fromkeys(draft.group_by)),
+        cost_type=draft.cost_type,
+        range=draft.range,
+    )
+
+
+def check_dimensions(draft: ViewDraft, known: Collection[str]) -> None:
+    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
+    unknown = next((name for name in dimensions(draft) if name not in known), None)
+    if unknown is not None:
+        raise Invalid(f"{unknown[:MAX_NAME]!r} is no dimension; costs are known by {', '.join(known)}")
+
+
+def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
+    if not values:
+        raise Invalid(f"filter: {name} needs at least one value")
+    for value in dict.fromkeys(values):
+        if len(value) > MAX_VALUE:
+            raise Invalid(f"filter: a value of {name} has at most {MAX_VALUE} characters")
+        yield storable(value)
+
+
+def _checked_connections(given: ViewConnections) -> ViewConnections:
+    for name, entries in (
+        ("email.addresses", given.email.addresses), ("slack", given.slack), ("notify", given.notify),
+    ):  # fmt: skip
+        if len(entries) > MAX_CHANNELS:
+            raise Invalid(f"connections.{name} has at most {MAX_CHANNELS} entries")
+    for address in given.email.addresses:
+        if not _EMAIL.fullmatch(checked_text("connections.email.addresses", address, MAX_NAME)):
+            raise Invalid("connections.email.addresses are e-mail addresses")
+    for channel in given.slack:
+        checked_text("connections.slack.id", channel.id, MAX_NAME)
+        checked_text("connections.slack.name", channel.name, MAX_NAME)
+    for channel_name in given.notify:
+        checked_text("connections.notify", channel_name, MAX_NAME)
+    return given
+
+
+def _checked_anomalies(given: Anomalies) -> Anomalies:
+    check_one_of("anomalies.threshold_type", given.threshold_type, (AUTOMATIC, PERCENT))
+    if given.threshold_value is None and given.threshold_type == PERCENT:
+        raise Invalid("anomalies.threshold_value is required with threshold_type Percent")
+    if given.threshold_value is not None and not 1 <= given.threshold_value <= MAX_PERCENT:
+        raise Invalid(f"anomalies.threshold_value is a whole number from 1 to {MAX_PERCENT}")
+    return given

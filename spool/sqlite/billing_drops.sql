@@ -1,0 +1,35 @@
+-- Billing drops that were taken, their rows by the hour (compressed JSON), and what each month of a connection holds.
+CREATE TABLE billing_drops (
+    number     INTEGER PRIMARY KEY, -- in the log: the order in which the drops came
+    id         TEXT    NOT NULL,
+    connection TEXT    NOT NULL,
+    month      TEXT    NOT NULL,
+    operation  TEXT    NOT NULL,
+    rows       INTEGER NOT NULL,
+    at         REAL    NOT NULL
+) STRICT;
+CREATE INDEX billing_drops_by_month ON billing_drops (connection, month, id);
+
+CREATE TABLE billing_rows (
+    connection TEXT    NOT NULL,
+    month      TEXT    NOT NULL,
+    hour       INTEGER NOT NULL,
+    number     INTEGER NOT NULL,
+    rows       INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    stored     INTEGER NOT NULL,
+    body       BLOB    NOT NULL
+) STRICT;
+-- With the sizes, so that a sum over them reads no body.
+CREATE UNIQUE INDEX billing_rows_by_hour ON billing_rows (connection, month, hour, number);
+CREATE INDEX billing_rows_by_size ON billing_rows (connection, month, number, hour, rows, bytes, stored);
+
+CREATE TABLE billing_months (
+    connection TEXT    NOT NULL,
+    month      TEXT    NOT NULL,
+    rows       INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    stored     INTEGER NOT NULL,
+    newest     REAL    NOT NULL,
+    PRIMARY KEY (connection, month)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,25 @@
+-- Clusters; the columns are the fields of spool.clusters.Cluster.
+CREATE TABLE clusters (
+    id                TEXT    PRIMARY KEY,
+    account           TEXT    NOT NULL,
+    region            TEXT    NOT NULL,
+    name              TEXT    NOT NULL,
+    state             TEXT    NOT NULL,
+    chart_version     TEXT    NOT NULL,
+    agent_version     TEXT    NOT NULL,
+    validator_version TEXT    NOT NULL,
+    k8s_version       TEXT    NOT NULL,
+    provider_id       TEXT    NOT NULL,
+    release_name      TEXT    NOT NULL,
+    namespace         TEXT    NOT NULL,
+    device            TEXT    NOT NULL,
+    checks            TEXT    NOT NULL,
+    first_seen        REAL    NOT NULL,
+    last_seen         REAL    NOT NULL,
+    display_name      TEXT    NOT NULL,
+    labels            TEXT    NOT NULL,
+    enabled           INTEGER NOT NULL,
+    config            TEXT    NOT NULL,
+    updated_at        REAL,
+    updated_by        TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,123 @@
+"""The bytes of container metrics: one file for each id, in a directory beside the databases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from spool.container_files import head
+from spool.directories import flush_directory, make_directory
+
+DIRECTORY = "container-files"
+DRAFT = ".part"
+PIECE = 256 * 1024
+
+
+class DiskContents:
+    """The directory is made with the first file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / DIRECTORY
+        self._drafts = 0
+
+    async def begin(self, id: str, head: bytes) -> DiskDraft:
+        self._drafts += 1
+        path = self._directory / f"{id}.{self._drafts}{DRAFT}"
+
+        def make() -> BinaryIO:
+            make_directory(self._directory, 0o700)
+            file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+            file.write(head)
+            return file
+
+        return DiskDraft(await asyncio.to_thread(make), path, self._directory / id)
+
+    async def read(self, id: str) -> AsyncIterator[bytes]:
+        file = await asyncio.to_thread((self._directory / id).open, "rb")
+        try:
+            await asyncio.to_thread(file.readline, head.MAX_BYTES)
+            while piece := await asyncio.to_thread(file.read, PIECE):
+                yield piece
+        finally:
+            file.close()
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        def work() -> None:
+            for id in ids:
+                (self._directory / id).unlink(missing_ok=True)
+
+        if ids:
+            await asyncio.to_thread(work)
+
+    async def heads(self) -> Mapping[str, bytes]:
+        """Removes the drafts of a process that was killed."""
+
+        def work() -> dict[str, bytes]:
+            found = {}
+            for path in self._directory.glob("*"):
+                if path.suffix == DRAFT:
+                    path.unlink()
+                else:
+                    with path.open("rb") as file:
+                        found[path.name] = file.readline(head.MAX_BYTES)
+            return found
+
+        return await asyncio.to_thread(work)
+
+
+def copy_contents(directory: Path, into: Path) -> None:
+    """Copy the files of a data directory into another, flushed. A file that goes meanwhile has left."""
+    source, target = directory / DIRECTORY, into / DIRECTORY
+    if not source.exists():
+        return
+    target.mkdir(mode=0o700)
+    for path in source.iterdir():
+        if path.suffix == DRAFT:
+            continue
+        with suppress(FileNotFoundError):
+            _copy(path, target / path.name)
+    flush_directory(target)
+
+
+def _copy(path: Path, to: Path) -> None:
+    with path.open("rb") as file, os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
+class DiskDraft:
+    def __init__(self, file: BinaryIO, path: Path, final: Path) -> None:
+        self._file = file
+        self._path = path
+        self._final = final
+
+    async def write(self, data: bytes) -> None:
+        await asyncio.to_thread(self._file.write, data)
+
+    async def flush(self) -> None:
+        def work() -> None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+        await asyncio.to_thread(work)
+
+    async def keep(self) -> None:
+        def work() -> None:
+            self._path.rename(self._final)
+            flush_directory(self._final.parent)
+
+        await asyncio.to_thread(work)
+
+    async def drop(self) -> None:
+        def work() -> None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+        await asyncio.to_thread(work)

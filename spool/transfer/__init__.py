@@ -1,0 +1,1 @@
+"""What is kept as files to be carried elsewhere: backups and bundles."""

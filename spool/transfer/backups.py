@@ -1,0 +1,158 @@
+"""
+Backups: the files of a storage beside a manifest with their checksums.
+
+A backup is made under another name and renamed when it is whole; so is the directory that is restored from one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+from spool.directories import flush_directory
+from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackedUpFile:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """`made_at` is the time of the backup as RFC 3339, `records` are the highest numbers by topic."""
+
+    version: str
+    made_at: str
+    records: Mapping[str, int]
+    files: Mapping[str, BackedUpFile]
+    format: int = FORMAT
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+async def back_up(
+    copy: Callable[[Path], Awaitable[None]], to: Path, *, version: str, made_at: str, records: Mapping[str, int]
+) -> Manifest:
+    """
+    Make a backup at `to`; `copy` fills an empty directory.
+
+    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that cannot be used.
+    """
+    draft = _draft(to)
+
+    def seal() -> Manifest:
+        paths = sorted(path for path in draft.rglob("*") if path.is_file())
+        files = {path.relative_to(draft).as_posix(): _described(path) for path in paths}
+        manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
+        _write(draft / MANIFEST, _encoded(manifest))
+        put_in_place(draft, to)
+        return manifest
+
+    try:
+        await asyncio.to_thread(_begin, draft, to)
+        await copy(draft)
+        return await asyncio.to_thread(seal)
+    except OSError as error:
+        discard(draft)
+        raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
+    except BaseException:
+        discard(draft)
+        raise
+
+
+def _begin(draft: Path, to: Path) -> None:
+    if to.exists():
+        raise AlreadyThere(f"{to} exists already: a backup gets a directory of its own")
+    discard(draft)
+    draft.mkdir(mode=0o700)
+
+
+def check(backup: Path) -> Manifest:
+    """The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is wrong."""
+    try:
+        told = json.loads((backup / MANIFEST).read_bytes())
+        seal = told.pop("seal")
+        files = {name: BackedUpFile(**file) for name, file in told.pop("files").items()}
+        manifest = Manifest(**told, files=files)
+    except OSError as error:
+        raise NotAllowed(f"{backup} is no backup: {MANIFEST} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpoolDamaged(f"{backup / MANIFEST} is damaged, or of another version") from error
+    if seal != _seal(manifest) or manifest.format != FORMAT:
+        raise SpoolDamaged(f"{backup / MANIFEST} is damaged, or of another version")
+    for name, file in files.items():
+        if not (backup / name).is_file() or _described(backup / name) != file:
+            raise SpoolDamaged(f"{backup / name} is not as it was when the backup was made")
+    return manifest
+
+
+def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
+    """
+    A data directory with the backup's files beside `directory`; `put_in_place` gives it its name.
+
+    NotAllowed unless `directory` is empty or missing.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise NotAllowed(f"{directory} is not empty: restore into a new directory")
+    draft = _draft(directory)
+    discard(draft)
+    draft.mkdir(mode=0o700)
+    for name in manifest.files:
+        (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
+        shutil.copyfile(backup / name, draft / name)
+        (draft / name).chmod(0o600)
+    return draft
+
+
+def put_in_place(draft: Path, directory: Path) -> None:
+    """From here on it is there, whole."""
+    for place in (draft, *filter(Path.is_dir, draft.iterdir())):
+        flush_directory(place)
+    draft.rename(directory)
+    flush_directory(directory.parent)
+
+
+def discard(draft: Path) -> None:
+    shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft(path: Path) -> Path:
+    if path.name in ("", ".."):
+        raise NotAllowed(f"{path} is no place for a new directory")
+    if not path.parent.is_dir():
+        raise NotAllowed(f"{path.parent} does not exist")
+    return path.with_name(f"{path.name}{UNFINISHED}")
+
+
+def _described(path: Path) -> BackedUpFile:
+    with path.open("rb") as file:
+        return BackedUpFile(bytes=path.stat().st_size, sha256=file_digest(file, "sha256").hexdigest())
+
+
+def _seal(manifest: Manifest) -> str:
+    return sha256(json.dumps(asdict(manifest), sort_keys=True).encode()).hexdigest()
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    return json.dumps({**asdict(manifest), "seal": _seal(manifest)}, indent=2, sort_keys=True).encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
