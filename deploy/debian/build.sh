@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# build.sh OUTPUT: the Debian package of this checkout, for the release and the architecture of this machine.
+#
+# The package has a virtual environment of its own, /usr/lib/tollhouse, with the wheels of requirements.lock: the promises
+# were tested with these versions, and Debian's packages of the same libraries are others. It uses Debian's Python, so security
+# updates of Python arrive as usual. Equal checkouts give equal packages. `make test-deb` installs, upgrades and purges it.
+set -euo pipefail
+umask 022
+output=$(realpath -m "$1")
+cd "$(dirname "$0")/../.."
+pip="$PWD/.venv/bin/python -m pip --disable-pip-version-check --quiet"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}
+export SOURCE_DATE_EPOCH PIP_ROOT_USER_ACTION=ignore
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+own=$root/usr/lib/tollhouse
+packages=$own/lib/python$python/site-packages
+documents=$root/usr/share/doc/tollhouse
+
+# The virtual environment, without what only its builder would use.
+mkdir -p "$own/bin" "$root/usr/bin"
+ln -s ../../../bin/python3 "$own/bin/python"
+printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > "$own/pyvenv.cfg"
+$pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
+target=(--python /usr/bin/python3 install --target "$packages" --no-compile --no-deps --only-binary :all:)
+$pip "${target[@]}" --require-hashes -r requirements.lock
+rm -rf "$packages/bin"
+$pip "${target[@]}" "$work"/wheel/*.whl
+rm -rf "$packages/bin"
+# Where the wheel of Tollhouse lay while it was installed is of no interest, and different each time.
+rm "$packages"/tollhouse-*.dist-info/direct_url.json
+sed -i /direct_url/d "$packages"/tollhouse-*.dist-info/RECORD
+find "$packages" -type f -not -name '*.so*' -exec chmod a-x {} +
+install -m 0755 deploy/debian/tollhouse "$own/bin/tollhouse"
+ln -s ../lib/tollhouse/bin/tollhouse "$root/usr/bin/tollhouse"
+
+install -D -m 0644 -t "$root/usr/lib/systemd/system" deploy/systemd/*.service deploy/systemd/*.socket
+install -D -m 0644 -t "$root/usr/lib/systemd/user" deploy/systemd/user/*.service
+install -D -m 0644 -t "$root/etc/tollhouse" deploy/systemd/*.toml
+install -d -m 0700 "$root/etc/tollhouse/keys" "$root/etc/tollhouse/agent-keys"
+install -D -m 0644 -t "$documents" deploy/debian/copyright README.md
+install -D -m 0644 deploy/debian/lintian-overrides "$root/usr/share/lintian/overrides/tollhouse"
+install -D -m 0644 deploy/debian/tollhouse.1 "$root/usr/share/man/man1/tollhouse.1"
+gzip -9n "$root/usr/share/man/man1/tollhouse.1"
+gzip -9nc CHANGELOG.md > "$documents/CHANGELOG.md.gz"
+maintainer="Tollhouse maintainers <maintainers@tollhouse.invalid>"
+date=$(LC_ALL=C date -uR -d "@$SOURCE_DATE_EPOCH")
+printf 'tollhouse (%s) stable; urgency=medium\n\n  * What changed is in CHANGELOG.md.\n\n -- %s  %s\n' \
+  "$version" "$maintainer" "$date" | gzip -9n > "$documents/changelog.gz"
+
+next=$(python3 -c 'import sys; a, b = sys.argv[1].split("."); print(f"{a}.{int(b) + 1}")' "$python")
+mkdir "$root/DEBIAN"
+install -m 0755 -t "$root/DEBIAN" deploy/debian/{postinst,prerm,postrm}
+(cd "$root" && find etc -type f -printf '/%p\n' | LC_ALL=C sort) > "$root/DEBIAN/conffiles"
+(cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum) \
+  > "$root/DEBIAN/md5sums"
+cat > "$root/DEBIAN/control" <<CONTROL
+Package: tollhouse
+Version: $version
+Architecture: $(dpkg --print-architecture)
+Maintainer: $maintainer
+Section: net
+Priority: optional
+Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
+Depends: python3 (>= $python), python3 (<< $next), libc6 (>= 2.28), ca-certificates, init-system-helpers (>= 1.52)
+Description: telemetry gateway for AI spend
+ Tollhouse receives reports of AI calls from gateways, applications and laptops,
+ makes one cost record per call, has it on disk before it answers, and forwards
+ it to a cost service.
+CONTROL
+mkdir -p "$output"
+package=$output/tollhouse_${version}_$(dpkg --print-architecture).deb
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+dpkg-deb --root-owner-group --build -Zxz "$root" "$package" > /dev/null
+echo "$package"

@@ -1,0 +1,72 @@
+"""
+Builds what a release ships, twice from two copies of the last commit, and keeps it only if both are the same bytes.
+
+    make release            dist/ gets the wheel, the sdist and SHA256SUMS; the version must stand in CHANGELOG.md
+    make release SNAPSHOT=1 the same to try it out, whatever CHANGELOG.md says
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the wheel and the sdist reproducibly.")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the directory that gets them")
+    parser.add_argument("--snapshot", action="store_true", help="the version need not stand in CHANGELOG.md")
+    options = parser.parse_args()
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if not options.snapshot and not is_described(version, (ROOT / "CHANGELOG.md").read_text()):
+        sys.exit(f'CHANGELOG.md has no "## [{version}] - DATE": name what is under [Unreleased] so, and commit')
+    if git("status", "--porcelain", "--untracked-files=no"):
+        sys.exit("there are changes that are not committed: a release is built from the last commit")
+    with tempfile.TemporaryDirectory() as place:
+        first, second = (build(Path(place) / name) for name in ("one", "another"))
+        found, again = digests(first), digests(second)
+        if found != again:
+            sys.exit(f"not reproducible: {found} and {again}")
+        options.out.mkdir(parents=True, exist_ok=True)
+        for file in first.iterdir():
+            shutil.copy(file, options.out)
+    sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(found.items()))
+    (options.out / "SHA256SUMS").write_text(sums)
+    print(sums, end="")
+
+
+def is_described(version: str, changelog: str) -> bool:
+    return re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE) is not None
+
+
+def build(place: Path) -> Path:
+    """The directory of what is built from the last commit, in a copy of its own."""
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
+        archive.extractall(place, filter="data")
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").decode().strip()}
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--target", "sdist"]
+    subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True)
+    return place / "dist"
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.iterdir()}
+
+
+def git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
+
+
+if __name__ == "__main__":
+    main()
