@@ -1,18 +1,20 @@
 """
-The yardstick of the ingest figures: a bare aiohttp handler that decodes the same OTLP bodies and reads every attribute
-into a dict, with no identity, no price and no spool at all. Also a sink that answers every POST with 200.
-
-    python -m tests.bench.yardstick [sink]
+The yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and read every
+attribute into a dict, with no identity, no price and no spool at all. `python -m tests.bench.yardstick` prints where it
+listens: HTTP, then gRPC.
 """
 
 from __future__ import annotations
 
-import socket
-import sys
+import asyncio
 from typing import Any
 
+import grpc.aio
+import orjson
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
 def scalar(value: Any) -> Any:
@@ -20,30 +22,56 @@ def scalar(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-async def decode(request: web.Request) -> web.Response:
-    message = ExportTraceServiceRequest.FromString(await request.read())
+def read_protobuf(body: bytes) -> int:
+    """The number of spans with attributes; each span's attributes were a dict."""
+    message = ExportTraceServiceRequest.FromString(body)
     spans = 0
     for resource_spans in message.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             for span in scope_spans.spans:
                 attributes = {item.key: scalar(item.value) for item in span.attributes}
                 spans += bool(attributes)
+    return spans
+
+
+def read_json(body: bytes) -> int:
+    spans = 0
+    for resource_spans in orjson.loads(body)["resourceSpans"]:
+        for scope_spans in resource_spans["scopeSpans"]:
+            for span in scope_spans["spans"]:
+                attributes = {item["key"]: next(iter(item["value"].values())) for item in span["attributes"]}
+                spans += bool(attributes)
+    return spans
+
+
+async def decode(request: web.Request) -> web.Response:
+    body = await request.read()
+    spans = read_json(body) if request.content_type == "application/json" else read_protobuf(body)
     return web.Response(body=b"", content_type="application/x-protobuf", headers={"Spans": str(spans)})
 
 
-async def swallow(request: web.Request) -> web.Response:
-    await request.read()
-    return web.Response(body=b"", content_type="application/x-protobuf")
+async def export(body: bytes, context: Any) -> bytes:
+    read_protobuf(body)
+    return b""
 
 
-def main() -> None:
+async def main() -> None:
     app = web.Application(client_max_size=64 * 1024**2)
-    app.router.add_post("/{path:.*}", swallow if sys.argv[1:] == ["sink"] else decode)
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    web.run_app(app, sock=listener, print=lambda _: print(f"listening on {address}", flush=True), access_log=None)
+    app.router.add_post("/{path:.*}", decode)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = grpc.aio.server(options=(("grpc.max_receive_message_length", 64 * 1024**2),))
+    handlers = {"Export": grpc.unary_unary_rpc_method_handler(export)}  # type: ignore[no-untyped-call]
+    service = grpc.method_handlers_generic_handler(SERVICE, handlers)  # type: ignore[no-untyped-call]
+    server.add_generic_rpc_handlers((service,))
+    grpc_port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    port = runner.addresses[0][1]
+    print(f"listening on http://127.0.0.1:{port} 127.0.0.1:{grpc_port}", flush=True)
+    await server.wait_for_termination()
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""How each coding assistant is started: without a terminal, at the fake provider, its telemetry to Tollhouse."""
+"""How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients import environments
+from tests.documents import connect_page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,10 @@ class Place:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
+    def environment(self, page: str) -> dict[str, str]:
+        """The variables that a page of docs/connect sets."""
+        return connect_page(page).environment(url=self.tollhouse, key=self.key)
+
 
 @dataclass(frozen=True)
 class Started:
@@ -38,15 +43,9 @@ def claude_code(place: Place, *, traces: bool = False) -> Started:
     """Log records and counters, as its documentation switches them on; `traces` adds its beta of spans."""
     installed = environments.node("claude_code")
     (program,) = installed.glob("node_modules/@anthropic-ai/claude-code-*/claude")
-    environment = {
+    environment = place.environment("claude-code") | {
         "ANTHROPIC_BASE_URL": place.provider,
         "ANTHROPIC_API_KEY": "sk-ant-fake",
-        "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
-        "OTEL_LOGS_EXPORTER": "otlp",
-        "OTEL_METRICS_EXPORTER": "otlp",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": place.tollhouse,
-        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={place.key}",
         "CLAUDE_CODE_MAX_RETRIES": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
@@ -58,7 +57,8 @@ def claude_code(place: Place, *, traces: bool = False) -> Started:
 def codex(place: Place) -> Started:
     """Log records, spans and counters."""
     installed = environments.node("codex")
-    place.write(".codex/config.toml", _CODEX.format(provider=place.provider, tollhouse=place.tollhouse, key=place.key))
+    telemetry = connect_page("codex").block("toml", url=place.tollhouse, key=place.key)
+    place.write(".codex/config.toml", _CODEX.format(provider=place.provider) + telemetry)
     program = installed / "node_modules/.bin/codex"
     return Started([str(program), "exec", "--skip-git-repo-check", PROMPT], {"OPENAI_API_KEY": "sk-fake"})
 
@@ -73,32 +73,17 @@ env_key = "OPENAI_API_KEY"
 wire_api = "responses"
 request_max_retries = 1
 stream_max_retries = 0
-[otel]
-log_user_prompt = false
-[otel.exporter.otlp-http]
-endpoint = "{tollhouse}/v1/logs"
-protocol = "binary"
-headers = {{ authorization = "{key}" }}
-[otel.trace_exporter.otlp-http]
-endpoint = "{tollhouse}/v1/traces"
-protocol = "binary"
-headers = {{ authorization = "{key}" }}
-[otel.metrics_exporter.otlp-http]
-endpoint = "{tollhouse}/v1/metrics"
-protocol = "binary"
-headers = {{ authorization = "{key}" }}
 """
 
 
 def gemini_cli(place: Place) -> Started:
     """Log records, each call twice, spans and counters; it tries a failed call again for a minute."""
     installed = environments.node("gemini_cli")
-    place.write(".gemini/settings.json", _gemini_settings(place, "gemini-api-key"))
-    environment = {
+    place.write(".gemini/settings.json", _gemini_settings(place, "gemini-cli", "gemini-api-key"))
+    environment = place.environment("gemini-cli") | {
         "GOOGLE_GEMINI_BASE_URL": place.provider,
         "GEMINI_API_KEY": "fake",
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
-        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={place.key}",
     }
     program = installed / "node_modules/.bin/gemini"
     return Started([str(program), "-p", PROMPT, "-m", "gemini-2.5-flash"], environment)
@@ -107,29 +92,21 @@ def gemini_cli(place: Place) -> Started:
 def qwen_code(place: Place) -> Started:
     """Log records and counters."""
     installed = environments.node("qwen_code")
-    place.write(".qwen/settings.json", _gemini_settings(place, "openai"))
-    environment = {
+    place.write(".qwen/settings.json", _gemini_settings(place, "qwen-code", "openai"))
+    environment = place.environment("qwen-code") | {
         "OPENAI_BASE_URL": f"{place.provider}/v1",
         "OPENAI_API_KEY": "sk-fake",
         "OPENAI_MODEL": "gpt-4o",
-        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={place.key}",
     }
     program = installed / "node_modules/.bin/qwen"
     return Started([str(program), "-p", PROMPT], environment)
 
 
-def _gemini_settings(place: Place, authentication: str) -> str:
+def _gemini_settings(place: Place, page: str, authentication: str) -> str:
     """Qwen Code began as a copy of Gemini CLI."""
-    telemetry = {
-        "enabled": True,
-        "target": "local",
-        "otlpEndpoint": place.tollhouse,
-        "otlpProtocol": "http",
-        "logPrompts": False,
-    }
     return json.dumps(
-        {
-            "telemetry": telemetry,
+        json.loads(connect_page(page).block("json", url=place.tollhouse, key=place.key))
+        | {
             "security": {"auth": {"selectedType": authentication}},
             "privacy": {"usageStatisticsEnabled": False},
             "general": {"disableAutoUpdate": True, "maxAttempts": 2},
@@ -141,18 +118,34 @@ def _gemini_settings(place: Place, authentication: str) -> str:
 def copilot_cli(place: Place) -> Started:
     """Spans and counters, with a provider of one's own in place of GitHub's."""
     installed = environments.node("copilot_cli")
-    environment = {
+    environment = place.environment("copilot") | {
         "COPILOT_OFFLINE": "true",
         "COPILOT_AUTO_UPDATE": "false",
         "COPILOT_PROVIDER_BASE_URL": f"{place.provider}/v1",
         "COPILOT_PROVIDER_WIRE_API": "responses",
         "COPILOT_PROVIDER_API_KEY": "sk-fake",
         "COPILOT_MODEL": "gpt-5",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": place.tollhouse,
-        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={place.key}",
     }
     program = installed / "node_modules/.bin/copilot"
     return Started([str(program), "-p", PROMPT, "--allow-all-tools"], environment)
+
+
+def opencode(place: Place) -> Started:
+    """Spans of the AI SDK, with a provider of one's own; one of its calls gives the session a name."""
+    installed = environments.node("opencode")
+    settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
+    models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
+    fake = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{place.provider}/v1", "apiKey": "sk-fake"}}
+    own = {
+        "provider": {"fake": {**fake, "models": models}},
+        "model": "fake/gpt-4o",
+        "small_model": "fake/gpt-4o",
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    place.write(".config/opencode/opencode.json", json.dumps(settings | own))
+    (program,) = installed.glob("node_modules/opencode-linux-x64/bin/opencode")
+    return Started([str(program), "run", PROMPT], place.environment("opencode"))
 
 
 def claude_code_with_traces(place: Place) -> Started:

@@ -25,9 +25,10 @@ from tests.clients.capture import Capture, SentRequest, names_of_this_machine
 from tests.clients.journal import Call
 from tests.clients.provider import Provider
 from tests.clients.relay import Relay
+from tests.documents import connect_page
 
 PROGRAMS = Path(__file__).parent / "programs"
-PROGRAM_S = 120.0
+PROGRAM_S = 300.0
 CONTENT = ("What is the toll?", "one penny", "rain in")  # what the programs ask, are told and hand back
 
 
@@ -68,7 +69,8 @@ class Stand:
 
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""
-        return self.command([str(environments.python(client)), str(PROGRAMS / program), *words], **env)
+        command = [str(environments.python(client)), str(PROGRAMS / program), *words]
+        return self.command(command, PYTHONPATH=str(PROGRAMS), **env)  # what several programs share stands there
 
     def command(self, command: list[str], directory: Path | None = None, **env: str) -> str:
         done = subprocess.run(
@@ -96,9 +98,7 @@ class Stand:
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.tollhouse.directory),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
-            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={self.key}",
-            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            **connect_page("opentelemetry").environment(url=self.url, key=self.key),
             "OTEL_SERVICE_NAME": "clients",
             "OPENAI_BASE_URL": self.provider.url + "/v1",
             "OPENAI_API_KEY": "sk-fake",

@@ -14,10 +14,11 @@ from typing import Any
 import urllib3
 
 from tests.acceptance.conftest import wait_for
-from tests.acceptance.test_readme import snippets
 from tests.clients import environments
 from tests.clients.journal import Call
+from tests.documents import connect_page, parsed_yaml
 
+PAGE = connect_page("litellm")
 MASTER = "sk-master"
 START_S = 300.0  # its first start compiles a thousand files
 # Dollars a token; LiteLLM works the costs out from these, and so does `cost`.
@@ -115,17 +116,16 @@ class Proxy:
             return False
 
     def _environment(self) -> dict[str, str]:
-        readme = dict(line.split("=", 1) for line in snippets("dotenv")[0].splitlines())
-        generic, otel = readme.pop("GENERIC_LOGGER_ENDPOINT"), readme.pop("OTEL_ENDPOINT")
+        settings = PAGE.environment(url=self._tollhouse, key=self._key)
+        to_generic = PAGE.environment(url=self._generic, key=self._key)["GENERIC_LOGGER_ENDPOINT"]
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "DEFAULT_BATCH_SIZE": str(self._batch),
             "DEFAULT_FLUSH_INTERVAL_SECONDS": str(self._flush_s),
-            "GENERIC_LOGGER_ENDPOINT": generic.replace("http://HOST:4318", self._generic),
-            "OTEL_ENDPOINT": otel.replace("http://HOST:4318", self._tollhouse),
-            **{name: value.replace("KEY", self._key) for name, value in readme.items()},
+            **settings,
+            "GENERIC_LOGGER_ENDPOINT": to_generic,
         }
 
 
@@ -141,7 +141,7 @@ def _config(provider: str) -> dict[str, Any]:
             for alias, model, path in _DEPLOYMENTS
         ],
         "litellm_settings": {
-            "callbacks": ["generic_api", "otel"],
+            **parsed_yaml(PAGE.blocks("yaml")[0].text)["litellm_settings"],
             "cache": True,
             "cache_params": {"type": "local"},
             "num_retries": 0,

@@ -6,15 +6,17 @@ Each tells its calls as log records or spans, and most of them the same tokens a
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.clients.assistants import ASSISTANTS, Place
+from tests.clients.assistants import ASSISTANTS, Place, opencode
 from tests.clients.conftest import Stand
-from tests.clients.journal import Call, assert_same, without, without_names
+from tests.clients.journal import Call, assert_same, of_record, without, without_names
 
 pytestmark = pytest.mark.clients
 
@@ -64,3 +66,20 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
     assert_same(expected, without_names(stand.records()))
     spent = sum(map(claude_code_cost, calls), Decimal(0)) if assistant.startswith("claude_code") else None
     stand.keep(assistant, run, expected, tmp_path, cost=spent)
+
+
+def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -> None:
+    """Each record is one of the calls, with its tokens but those written to a cache; it ends without a last export."""
+    started = opencode(Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key))
+    stand.program(started.command, tmp_path, started.environment)
+    told_by_it: dict[str, Any] = {
+        "provider": "fake.chat",
+        "request_id": None,
+        "response_model": None,
+        "cache_write_tokens": None,
+    }
+    calls = Counter(replace(call, **told_by_it) for call in stand.calls())
+    records = stand.records()
+    found = Counter(of_record(record) for record in without_names(records))
+    assert found and found <= calls
+    assert {"vercel_ai"} == {record["source"] for record in records}

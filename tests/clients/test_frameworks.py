@@ -21,7 +21,9 @@ pytestmark = pytest.mark.clients
 Told = Callable[[str, list[Call]], list[Call]]  # what a client tells of the calls of one program
 
 
-totals = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+PARTS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+totals = without(*PARTS)
+no_tokens = without("input_tokens", "output_tokens", *PARTS)
 
 
 def unchanged(_: str, calls: list[Call]) -> list[Call]:
@@ -79,6 +81,51 @@ def smolagents(name: str, calls: list[Call]) -> list[Call]:
     return [replace(totals(call), provider=None if name == "failures" else call.provider) for call in calls]
 
 
+def autogen(name: str, calls: list[Call]) -> list[Call]:
+    """By itself the two totals alone; the library's spans below tell the rest. Without usage it says 0."""
+    told = calls if name == "nested" else [totals(call) for call in calls]
+    return [_with_zeros(call) if call.status == "ok" else call for call in told]
+
+
+def _with_zeros(call: Call) -> Call:
+    return replace(call, input_tokens=call.input_tokens or 0, output_tokens=call.output_tokens or 0)
+
+
+def haystack(name: str, calls: list[Call]) -> list[Call]:
+    """Of a failure neither model nor provider."""
+    if name == "failures":
+        return [replace(call, provider=None) for call in calls]
+    return [_of_haystack(call) for call in calls]
+
+
+def _of_haystack(call: Call) -> Call:
+    """OpenAI's two totals, of responses and embeddings no tokens; Anthropic's library tells its calls itself."""
+    if call.provider == "anthropic":
+        return call
+    return totals(call) if call.request_model == "gpt-4o" else no_tokens(call)
+
+
+def dspy(name: str, calls: list[Call]) -> list[Call]:
+    """No tokens by itself; LiteLLM's below leaves out OpenAI's cache writes, and says 0 of Anthropic's reasoning."""
+    if name != "nested":
+        return [no_tokens(call) for call in calls]
+    return [_of_litellm_below(call) if call.status == "ok" else call for call in calls]
+
+
+def mlflow(name: str, calls: list[Call]) -> list[Call]:
+    """No tokens of Anthropic's raw streams, and nothing of those that its library manages."""
+    if name != "streams":
+        return calls
+    *openai, raw, _managed = calls
+    return [*openai, no_tokens(raw)]
+
+
+def _of_litellm_below(call: Call) -> Call:
+    if call.provider == "anthropic":
+        return replace(call, reasoning_tokens=0)
+    return without("cache_write_tokens")(call)
+
+
 OPENAI = ("chat", "stream", "responses", "tools", "failures", "embeddings")
 ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
 AGENTS = ("answers", "streams", "tools", "failures")
@@ -92,6 +139,11 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "google_adk": (google_adk, ("answers", "tools", "failures")),
     "agno": (agno, ("answers", "streams", "tools")),
     "smolagents": (smolagents, AGENTS),
+    "autogen": (autogen, (*AGENTS, "nested")),
+    "haystack": (haystack, (*AGENTS, "embeddings")),
+    "crewai": (unchanged, AGENTS),
+    "mlflow": (mlflow, (*AGENTS, "embeddings")),
+    "dspy": (dspy, ("answers", "predictions", "failures", "nested")),
 }
 NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))  # each has its own
 RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
@@ -100,7 +152,7 @@ RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in nam
 @pytest.mark.parametrize(("client", "name"), RUNS)
 def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
     """One record for each call, with its tokens and status, as far as the client tells them."""
-    stand.run(client, f"with_{client}.py", name)
+    stand.run(client, f"frameworks/with_{client}.py", name)
     calls = stand.calls()
     assert calls
     told, _ = CLIENTS[client]

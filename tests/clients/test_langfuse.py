@@ -13,6 +13,7 @@ import pytest
 
 from tests.clients.conftest import Stand
 from tests.clients.journal import Call, assert_same, without
+from tests.documents import connect_page
 
 pytestmark = pytest.mark.clients
 
@@ -22,8 +23,7 @@ RUNS = [*(("langfuse_v2", name) for name in NAMES), *(("langfuse", name) for nam
 
 
 def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
-    settings = {"LANGFUSE_PUBLIC_KEY": "pk-anything", "LANGFUSE_SECRET_KEY": stand.key}
-    stand.run(client, f"with_{client}.py", name, LANGFUSE_HOST=stand.url, LANGFUSE_BASE_URL=stand.url, **settings)
+    stand.run(client, f"with_{client}.py", name, **connect_page("langfuse").environment(url=stand.url, key=stand.key))
     return stand.records()
 
 

@@ -1,0 +1,86 @@
+"""What a load generator is told, and what it says when it is done: JSON between two processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.bench.load.payloads import COMPRESSIONS, numbered
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadJob:
+    """
+    The load of one round. `rate` is in requests a second over all clients, 0: every client sends its next request
+    when it has the answer. Bodies are files; the requests take them in turn. With `repeat` a request that was not
+    answered with success is sent again until it is.
+    """
+
+    url: str
+    path: str = "/v1/traces"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    bodies: Sequence[str]
+    compression: str = ""
+    clients: int = 1
+    seconds: float
+    rate: float = 0.0
+    first: int = 0
+    repeat: bool = False
+
+    def body(self, number: int) -> bytes:
+        """What the request of that number carries, before compression."""
+        return numbered(_read(self.bodies[number % len(self.bodies)]), number)
+
+    def compressed(self, number: int) -> bytes:
+        return COMPRESSIONS[self.compression](self.body(number))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> LoadJob:
+        return cls(**json.loads(text))
+
+
+_templates: dict[str, bytes] = {}
+
+
+def _read(path: str) -> bytes:
+    if path not in _templates:
+        _templates[path] = Path(path).read_bytes()
+    return _templates[path]
+
+
+@dataclass
+class LoadFigures:
+    """Answers by their status (HTTP, or the name of the gRPC code), and how long the accepted ones took."""
+
+    sent: int = 0
+    accepted: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    broken: int = 0
+    unanswered: list[int] = field(default_factory=list)  # numbers of requests that nobody knows the fate of
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    latencies_ms: dict[str, float] = field(default_factory=dict)
+
+    def refuse(self, status: str) -> None:
+        self.refused[status] = self.refused.get(status, 0) + 1
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> LoadFigures:
+        return cls(**json.loads(text))
+
+
+def quantiles(seconds: list[float]) -> dict[str, float]:
+    """Milliseconds of the middle, the slowest hundredth and thousandth, and the slowest."""
+    if not seconds:
+        return {}
+    ordered = sorted(seconds)
+    places = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000 for name, share in places.items()}

@@ -1,0 +1,204 @@
+"""
+The bodies of the load: prepared once, with a mark in every id that each request replaces by its number.
+
+A body with its mark replaced is a request in which every call is new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isal import igzip
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+RUN = b"@@run@@@"  # as long as the digits that replace it, so that the length of a body never changes
+IDS = re.compile(rb"chatcmpl-(\d{24})")  # of every record that a sink receives: number of the request, place in it
+LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
+
+
+def numbered(template: bytes, number: int) -> bytes:
+    """The body of the request of that number."""
+    return template.replace(RUN, b"%08d" % number)
+
+
+def texts_of(number: int, users: int) -> dict[str, str]:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.model": "gpt-4o-2024-08-06",
+        "gen_ai.response.id": f"chatcmpl-{RUN.decode()}{number:016d}",
+        "gen_ai.conversation.id": f"conversation-{number % 10}",
+        "gen_ai.output.type": "text",
+        "server.address": "api.openai.com",
+        "user.id": f"user-{number % users}",
+    }
+
+
+def numbers_of(number: int) -> dict[str, int]:
+    return {
+        "gen_ai.usage.input_tokens": 1200 + number,
+        "gen_ai.usage.output_tokens": 80,
+        "gen_ai.usage.cache_read.input_tokens": 1024,
+        "gen_ai.request.max_tokens": 512,
+        "gen_ai.request.choice.count": 1,
+        "server.port": 443,
+    }
+
+
+def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 0) -> bytes:
+    """A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many users."""
+    message = ExportTraceServiceRequest()
+    group = message.resource_spans.add()
+    service = group.resource.attributes.add(key="service.name")
+    service.value.string_value = "shop"
+    scope = group.scope_spans.add()
+    scope.scope.name = "opentelemetry.instrumentation.openai_v2"
+    for number in range(first, first + spans):
+        span = scope.spans.add(name="chat gpt-4o", kind=3)
+        span.trace_id = RUN + number.to_bytes(7, "big") + b"\1"
+        span.span_id = b"\1" + number.to_bytes(7, "big")
+        span.start_time_unix_nano = time.time_ns() - age_s * 1_000_000_000
+        span.end_time_unix_nano = span.start_time_unix_nano + 900_000_000
+        for key, text in texts_of(number, users).items():
+            span.attributes.add(key=key).value.string_value = text
+        for key, value in numbers_of(number).items():
+            span.attributes.add(key=key).value.int_value = value
+    return message.SerializeToString()
+
+
+def json_spans(spans: int) -> bytes:
+    """The same spans as OTLP JSON."""
+
+    def span_of(number: int) -> dict[str, Any]:
+        start = time.time_ns()
+        attributes: list[dict[str, Any]] = [
+            {"key": key, "value": {"stringValue": text}} for key, text in texts_of(number, users=50).items()
+        ]
+        attributes += [{"key": key, "value": {"intValue": str(value)}} for key, value in numbers_of(number).items()]
+        return {
+            "traceId": f"{RUN.decode()}{number:022x}01",
+            "spanId": f"01{number:014x}",
+            "name": "chat gpt-4o",
+            "kind": 3,
+            "startTimeUnixNano": str(start),
+            "endTimeUnixNano": str(start + 900_000_000),
+            "attributes": attributes,
+        }
+
+    scope = {
+        "scope": {"name": "opentelemetry.instrumentation.openai_v2"},
+        "spans": [span_of(number) for number in range(spans)],
+    }
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}).encode()
+
+
+def counter_points(points: int, *, first: int = 0) -> bytes:
+    """Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each request."""
+    seconds = int(time.time())
+
+    def point_of(number: int) -> dict[str, Any]:
+        texts = {"session.id": f"session-{number}", "type": "input", "model": "claude-sonnet-4-5"}
+        return {
+            "attributes": [{"key": key, "value": {"stringValue": text}} for key, text in texts.items()],
+            "startTimeUnixNano": str((seconds - 60) * 1_000_000_000),
+            "timeUnixNano": f"{seconds}{RUN.decode()}0",
+            "asInt": f"1{RUN.decode()}",
+        }
+
+    counter = {
+        "name": "claude_code.token.usage",
+        "unit": "tokens",
+        "sum": {
+            "aggregationTemporality": 2,
+            "isMonotonic": True,
+            "dataPoints": [point_of(number) for number in range(first, first + points)],
+        },
+    }
+    scope = {"scope": {"name": "com.anthropic.claude_code"}, "metrics": [counter]}
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "claude-code"}}]}
+    return json.dumps({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]}).encode()
+
+
+def litellm_events(events: int) -> bytes:
+    """A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it."""
+    cases: list[dict[str, Any]] = json.loads(LITELLM.read_bytes())[:2]  # chats: their id is that of the call
+    prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
+    for event in cases:
+        event["model_map_information"]["model_map_value"] |= prices
+        event["messages"] = [{"role": "user", "content": "What does it cost? " * 60}]
+    now = time.time()
+
+    def event_of(number: int) -> dict[str, Any]:
+        times = {"startTime": now - 1, "endTime": now, "completionStartTime": now - 0.5}
+        id = f"chatcmpl-{RUN.decode()}{number:016d}"
+        return cases[number % len(cases)] | times | {"id": id, "litellm_call_id": id}
+
+    return json.dumps([event_of(number) for number in range(events)]).encode()
+
+
+def usage_events(events: int) -> bytes:
+    """Usage events as plain JSON."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def event_of(number: int) -> dict[str, Any]:
+        return {
+            "id": f"event-{RUN.decode()}{number:016d}",
+            "type": "document.converted",
+            "subject": f"customer-{number % 50}",
+            "time": now,
+            "data": {"pages": 12, "plan": "gold"},
+        }
+
+    return json.dumps([event_of(number) for number in range(events)]).encode()
+
+
+def heartbeat(number: int) -> bytes:
+    """What an agent on a laptop reports; one device for each number."""
+    return json.dumps(
+        {
+            "device_id": f"laptop-{number:06d}",
+            "hostname": f"laptop-{number:06d}",
+            "platform": "linux",
+            "agent_version": "1.0.0",
+            "user": f"user-{number % 50}",
+            "sent_at": time.time(),
+            "spool": {"records": 12, "oldest_age_s": 3.5},
+            "sources": {"claude-code": {"last_seen": "2026-11-21T03:00:00Z", "records": 400}},
+        }
+    ).encode()
+
+
+def _plain(body: bytes) -> bytes:
+    return body
+
+
+def _gzipped(body: bytes) -> bytes:
+    packed: bytes = igzip.compress(body, compresslevel=1)
+    return packed
+
+
+def _zstandard(body: bytes) -> bytes:
+    return zstd.compress(body, 1)
+
+
+def inflated(body: bytes, encoding: str) -> bytes:
+    if encoding == "gzip":
+        plain: bytes = igzip.decompress(body)  # type: ignore[no-untyped-call]
+        return plain
+    return zstd.decompress(body) if encoding == "zstd" else body
+
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"": _plain, "gzip": _gzipped, "zstd": _zstandard}

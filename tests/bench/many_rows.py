@@ -1,0 +1,27 @@
+"""A ledger with more rows than tests send calls: written into its file."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from spool.ledger.sums import Dimensions
+from spool.sqlite.ledger.rows import COLUMNS
+from tests.spool.ledger_log import HOUR
+
+FIRST = 1_000_000  # number of the first set of dimensions, above those that were counted
+
+
+def add_rows(connection: sqlite3.Connection, keys: int, hours: int, begin: int) -> None:
+    """One row for each of `keys` users and each hour: 20 models, 10 teams."""
+    with connection:
+        for number in range(keys):
+            model = f"model-{number % 20}"
+            key = Dimensions(
+                "call", "litellm", "openai", model, model, f"team-{number % 10}", f"user-{number}", "", "key", "", "ok",
+                "reported", "", 0,
+            )  # fmt: skip
+            connection.execute(f"INSERT INTO keys VALUES ({FIRST + number}, {', '.join('?' * len(key))})", key)
+        marks = ", ".join("?" * (2 + len(COLUMNS)))
+        for hour in range(hours):
+            rows = ((begin + hour * HOUR, FIRST + number, *range(1, len(COLUMNS) + 1)) for number in range(keys))
+            connection.executemany(f"INSERT INTO hours VALUES ({marks})", rows)

@@ -1,0 +1,172 @@
+"""A server that is compared: it is started, killed, started again at the same address, and what it kept is counted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tests.acceptance.conftest import Tollhouse
+from tests.bench.server import targets
+from tests.bench.server.meters import affinity
+from tests.bench.server.rounds import LoadSink
+from tests.bench.server.targets import Running
+
+START_S = 180.0  # some create a database first
+
+
+class Unavailable(Exception):
+    """A peer cannot be had on this machine; the message says why."""
+
+
+class Peer(Protocol):
+    """One installation in a directory of its own."""
+
+    def start(self) -> Running: ...
+    def kill(self) -> None: ...
+    def stop(self) -> None: ...
+
+    def kept(self, upstream: LoadSink, expected: int) -> tuple[Mapping[str, int], str]:
+        """How often each record came out or is stored, once `expected` are there or no more come; and a remark."""
+        ...
+
+
+MakePeer = Callable[[Path, str, set[int]], Peer]  # directory, address of the upstream, cores
+
+
+def free_port() -> int:
+    """A port that was free a moment ago: these servers cannot pick one and say which."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
+    upstream.wait(expected, patience_s=60.0)
+    time.sleep(1.0)  # a repetition may follow the last record
+    return upstream.ids()
+
+
+class TollhousePeer:
+    def __init__(self, directory: Path, upstream: str, cores: set[int]) -> None:
+        self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc=""))
+        self._key = self._installation.key("load")
+        self._cores = cores
+
+    def start(self) -> Running:
+        url = self._installation.url
+        where = {"TOLLHOUSE_SERVER__LISTEN": url.removeprefix("http://")} if url else {}
+        began = time.perf_counter()
+        with affinity(self._cores):
+            url = self._installation.start({"SINK_KEY": "sink", **where})
+        assert self._installation.process is not None
+        return Running(
+            pid=self._installation.process.pid,
+            url=url,
+            headers={"Authorization": self._key},
+            ready_s=time.perf_counter() - began,
+            forwards=True,
+            has_metrics=True,
+        )
+
+    def kill(self) -> None:
+        self._installation.kill()
+
+    def stop(self) -> None:
+        self._installation.stop(code=None)
+
+    def kept(self, upstream: LoadSink, expected: int) -> tuple[Mapping[str, int], str]:
+        ids = arrived(upstream, expected)
+        repeated = upstream.figures()["repeated_deliveries"]
+        return ids, f"{repeated} deliveries came again under their idempotency key" if repeated else ""
+
+
+@dataclass(kw_only=True)
+class ProcessPeer:
+    """A command that listens on `port`. Without `stored` what it kept is what arrived at the upstream."""
+
+    command: Sequence[str]
+    port: int
+    directory: Path
+    cores: set[int]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    health: str = "/"
+    stored: Callable[[], Counter[str]] | None = None
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Running:
+        began = time.perf_counter()
+        with affinity(self.cores), (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+        url = f"http://127.0.0.1:{self.port}"
+        while not self._answers(url + self.health):
+            if self._process.poll() is not None or time.perf_counter() - began > START_S:
+                self.kill()
+                raise Unavailable(f"{self.command[0]} did not start: {self._last_words()}")
+            time.sleep(0.02)
+        return Running(
+            pid=self._process.pid,
+            url=url,
+            headers=self.headers,
+            ready_s=time.perf_counter() - began,
+            forwards=self.stored is None,
+        )
+
+    def _answers(self, url: str) -> bool:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _last_words(self) -> str:
+        lines = (self.directory / "log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: int) -> None:
+        """The process and all that it started: they are a session of their own."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for each in (how, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, each)
+                process.wait(20)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def kept(self, upstream: LoadSink, expected: int) -> tuple[Mapping[str, int], str]:
+        if self.stored is None:
+            return arrived(upstream, expected), ""
+        have, since = -1, time.perf_counter()
+        while have < expected and time.perf_counter() - since < 60.0:
+            stored = self.stored()
+            if len(stored) != have:
+                have, since = len(stored), time.perf_counter()
+            time.sleep(1.0)
+        return stored, "counted in its database"

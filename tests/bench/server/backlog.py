@@ -1,0 +1,83 @@
+"""Fills an installation that no server has open: records that wait for the upstream, and keys."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.assembly.storage import open_storage
+from gateway.configuration.sections import Config
+from spool.clock import SystemClock
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry.operators import Actor
+from spool.registry.scopes import INGEST
+from spool.settings import SpoolSettings
+from spool.storage import Storage
+
+DATA = "tollhouse-data"
+BATCH = 4096
+FIRST_ID = 1 << 64  # above the ids of the load
+
+
+def fill(directory: Path, records: int, *, users: int = 50, age_s: int = 0) -> None:
+    """Add so many calls, all different, counted by the ledger and not delivered."""
+    asyncio.run(_fill(directory, records, users, age_s))
+
+
+async def _fill(directory: Path, records: int, users: int, age_s: int) -> None:
+    async with _opened(directory) as storage:
+        for first in range(0, records, BATCH):
+            batch = [_call(number, users, age_s) for number in range(first, min(records, first + BATCH))]
+            identities = [Identity(record.id) for record in batch]
+            await storage.log.append(
+                Submission(topic=AI_TELEMETRY, received=len(batch), records=batch, identities=identities)
+            )
+        await storage.ledger.catch_up(storage.log)
+
+
+def add_keys(directory: Path, keys: int) -> None:
+    """Add so many keys that nobody uses."""
+    asyncio.run(_add_keys(directory, keys))
+
+
+async def _add_keys(directory: Path, keys: int) -> None:
+    async with _opened(directory) as storage:
+        assert storage.registry is not None
+        for number in range(keys):
+            await storage.registry.keys.create(name=f"unused-{number:06d}", scopes=[INGEST], actor=Actor("bench", ""))
+
+
+@asynccontextmanager
+async def _opened(directory: Path) -> AsyncIterator[Storage]:
+    settings = SpoolSettings(hold=0.0)
+    async with open_storage(Config(data_dir=directory / DATA, spool=settings), clock=SystemClock()) as storage:
+        yield storage
+
+
+def _call(number: int, users: int, age_s: int) -> Inference:
+    start = time.time_ns() - age_s * NS
+    return Inference(
+        id=(FIRST_ID + number).to_bytes(16, "big"),
+        request_id=f"chatcmpl-{99_000_000 + number // 10**6:08d}{number:016d}",
+        source="otel_genai",
+        start_time=start,
+        end_time=start + 900_000_000,
+        provider="openai",
+        operation="chat",
+        request_model="gpt-4o",
+        response_model="gpt-4o-2024-08-06",
+        input_tokens=1200 + number % 777,
+        output_tokens=80,
+        cache_read_tokens=1024,
+        user=f"user-{number % users}",
+        session=f"conversation-{number // 50}",
+        api_key="load",
+        cost="0.0025",
+        cost_source="reported",
+        tags={"service": "shop"},
+    )

@@ -1,0 +1,121 @@
+"""What a server used: processor, memory and bytes written of its processes, and its own metrics."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PROC = Path("/proc")
+
+
+def processes(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children[int(fields[1])].append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += children[one]
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name of the command; none if the process is gone."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its children, those that ended included."""
+    return sum(sum(int(ticks) for ticks in _stat(one)[11:15]) for one in processes(pid)) / TICKS
+
+
+def written_bytes(pid: int) -> int:
+    """What a process and its children had written to storage."""
+    return sum(_field(one, "io", "write_bytes:") for one in processes(pid))
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that was ever resident, summed over the processes."""
+    return sum(_field(one, "status", "VmHWM:") for one in processes(pid)) / 1024
+
+
+def resident_mib(pid: int) -> float:
+    return sum(_field(one, "status", "VmRSS:") for one in processes(pid)) / 1024
+
+
+def _field(pid: int, file: str, name: str) -> int:
+    try:
+        lines = (PROC / str(pid) / file).read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+
+
+def busy_seconds() -> float:
+    """Time that all cores of the machine have worked, whoever for."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, (PROC / "stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq) / TICKS
+
+
+def metrics(url: str) -> Mapping[str, float]:
+    """A server's metrics by name, summed over their labels."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    sums: dict[str, float] = defaultdict(float)
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            sums[series.partition("{")[0]] += float(value)
+    return sums
+
+
+@contextmanager
+def affinity(cores: set[int]) -> Iterator[None]:
+    """What is started meanwhile runs on these cores, with all its threads."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores_for(server_cores: int) -> tuple[set[int], set[int]]:
+    """Cores of the server and of everybody else; the same where there are not enough of them."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) <= server_cores:
+        return set(cores), set(cores)
+    return set(cores[:server_cores]), set(cores[server_cores:])
+
+
+@contextmanager
+def instructions(pid: int) -> Iterator[dict[str, int]]:
+    """Counts user instructions of a process into the dict; it stays empty where the machine has no counters."""
+    counted: dict[str, int] = {}
+    perf = shutil.which("perf")
+    if perf is None:
+        yield counted
+        return
+    process = subprocess.Popen(
+        [perf, "stat", "-x", ",", "-e", "instructions:u", "-p", str(pid)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield counted
+    finally:
+        process.send_signal(2)  # perf prints its counts on SIGINT
+        _, said = process.communicate(timeout=30)
+        for line in said.splitlines():
+            value, _, rest = line.partition(",")
+            if "instructions" in rest and value.isdigit():
+                counted["instructions"] = int(value)

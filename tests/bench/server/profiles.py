@@ -1,0 +1,43 @@
+"""Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for without."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.acceptance.conftest import ROOT
+
+ENVIRONMENT = ROOT / ".venv-profile"
+RATE = 200  # samples a second
+
+
+def sampler() -> Path | None:
+    """The py-spy of the environment, installed at the first call; None if it cannot be had."""
+    program = ENVIRONMENT / "bin/py-spy"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
+        install = [str(ENVIRONMENT / "bin/python"), "-m", "pip", "install", "--quiet", "py-spy"]
+        if subprocess.run(install, check=False).returncode != 0:
+            return None
+    return program
+
+
+@contextmanager
+def flame_graph(pid: int, path: Path, seconds: float) -> Iterator[None]:
+    """Sample every thread of the process while the block runs, at most for `seconds`, into an SVG."""
+    program = sampler()
+    assert program is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words = ["record", "--pid", str(pid), "--duration", str(max(1, round(seconds))), "--rate", str(RATE), "--threads"]
+    process = subprocess.Popen(
+        [str(program), *words, "--output", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield
+    finally:
+        _, said = process.communicate(timeout=seconds + 60)
+        if process.returncode != 0:
+            print(f"no profile: {said.strip()}", file=sys.stderr)

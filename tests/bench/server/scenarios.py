@@ -1,0 +1,134 @@
+"""
+The loads by name.
+
+    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG]
+    drain-BACKLOG, start-BACKLOG, idle
+
+`100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`: 5,000 spans
+a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for it; `+0`: while none do.
+`drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`: how long until the server is ready.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+NAME = re.compile(
+    r"(?:(?P<kind>litellm|events|heartbeats|counters)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
+)
+STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
+MULTIPLES = {"k": 1000, "M": 1_000_000}
+
+MAIN = (
+    "100x8", "10x32", "1x64", "10x32@5000", "1x64@1000", "100x8-gzip", "100x8-json", "100x8-grpc",
+    "litellm-512x4", "events-100x8", "counters-100x8", "heartbeats-1x64", "100x8+0",
+    "100x8+200k", "drain-200k", "start-200k", "idle",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """
+    One load. `rate` is in records a second, 0: as fast as it is answered. `backlog` is in records, which wait for an
+    upstream that is away; None: the upstream is there. The records are those of so many `users`, `devices` or
+    `series`, and began `age_s` ago.
+    """
+
+    name: str
+    kind: str = "spans"
+    items: int = 1
+    clients: int = 1
+    form: str = "protobuf"
+    compression: str = ""
+    rate: int = 0
+    backlog: int | None = None
+    users: int = 50
+    devices: int = 256
+    series: int = 100
+    age_s: int = 0
+
+    @property
+    def is_grpc(self) -> bool:
+        return self.form == "grpc"
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether what is accepted goes on to the upstream meanwhile."""
+        return self.kind in ("spans", "litellm") and self.backlog is None
+
+    @property
+    def has_yardstick(self) -> bool:
+        return self.kind == "spans" and self.backlog is None
+
+
+def of_name(name: str) -> Scenario:
+    """The scenario of a name; ValueError if it is none, or if gRPC has not what it asks for."""
+    if state := STATE.fullmatch(name):
+        return Scenario(name=name, kind=state["kind"] or "idle", backlog=_count(state["backlog"] or "0"))
+    found = NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name} is no scenario: see --help")
+    given = found.groupdict()
+    scenario = Scenario(
+        name=name,
+        kind=given["kind"] or "spans",
+        items=int(given["items"]),
+        clients=int(given["clients"]),
+        form=given["form"] or ("protobuf" if given["kind"] is None else "json"),
+        compression=given["compression"] or "",
+        rate=int(given["rate"] or 0),
+        backlog=None if given["backlog"] is None else _count(given["backlog"]),
+    )
+    if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
+        raise ValueError(f"{name} is no scenario: gRPC takes spans, plain or gzip")
+    if not scenario.items or not scenario.clients:
+        raise ValueError(f"{name} is no scenario: there is nothing to send")
+    return scenario
+
+
+def _count(text: str) -> int:
+    return int(text.rstrip("kM")) * MULTIPLES.get(text[-1], 1)
+
+
+def matrix() -> Iterator[str]:
+    """Every size of request, number of clients, encoding, compression and transport."""
+    for items in (1, 10, 100, 1000):
+        for clients in (1, 8, 64, 256):
+            for form in ("", "-json", "-grpc"):
+                for compression in ("", "-gzip") if form == "-grpc" else ("", "-gzip", "-zstd"):
+                    yield f"{items}x{clients}{form}{compression}"
+
+
+def listed() -> list[str]:
+    """The scenarios that have been thought of; every other name of the form is one, too."""
+    more = (
+        "100x8+1M",
+        "100x8+10M",
+        "drain-1M",
+        "drain-10M",
+        "start-1M",
+        "start-10M",
+        "litellm-512x1",
+        "events-1x64",
+        "events-1000x8",
+    )
+    return list(dict.fromkeys((*MAIN, *more, *matrix())))
+
+
+def chosen(wishes: list[str]) -> list[Scenario]:
+    """Names, patterns of names (`100x*`) or the words main and matrix; main when nothing is wished for."""
+    names: list[str] = []
+    for wish in wishes or ["main"]:
+        if wish == "main":
+            names += MAIN
+        elif wish == "matrix":
+            names += matrix()
+        elif "*" in wish or "?" in wish:
+            names += (name for name in listed() if fnmatchcase(name, wish))
+        else:
+            names.append(wish)
+    return [of_name(name) for name in dict.fromkeys(names)]

@@ -1,0 +1,134 @@
+"""Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they are."""
+
+from __future__ import annotations
+
+import pstats
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.bench.server import meters, profiles, scenarios, targets
+from tests.bench.server.rounds import Figures, LoadSink, RoundOptions, measure, sink
+from tests.bench.server.states import play
+from tests.bench.server.table import table
+from tests.bench.server.targets import Running
+
+pytestmark = pytest.mark.bench
+
+LOADS = (
+    "100x4", "10x4-json-gzip", "1x8-zstd", "1x8@100", "10x2-grpc", "10x2-grpc-gzip", "litellm-30x2", "events-10x2",
+    "counters-10x2", "heartbeats-1x4",
+)  # fmt: skip
+OPTIONS = RoundOptions(seconds=0.3, warm_up=0.1, counts_commits=False)
+firsts = count(0, 100_000)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[LoadSink]:
+    with sink(meters.cores_for(1)[1]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tollhouse(tmp_path_factory: pytest.TempPathFactory, upstream: LoadSink) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("bench")
+    with targets.tollhouse(directory, upstream.url, cores=meters.cores_for(1)[0], grpc=True) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_a_load_is_accepted_and_delivered(name: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
+    """Nothing is refused, nothing breaks, and all that was accepted arrives."""
+    scenario = scenarios.of_name(name)
+    figures = measure(scenario, "tollhouse", tollhouse, upstream, tmp_path, OPTIONS, next(firsts))
+    assert ({}, 0, 0) == (figures.refused, figures.broken, figures.undelivered)
+    assert figures.records > 0
+    assert figures.cpu_us > 0
+    assert name in table([figures])
+
+
+def test_commits_are_counted(tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
+    """A lone sender's requests share none."""
+    scenario = scenarios.of_name("10x1")
+    figures = measure(
+        scenario, "tollhouse", tollhouse, upstream, tmp_path, replace(OPTIONS, counts_commits=True), next(firsts)
+    )
+    assert figures.commits == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("name", "status"), [("1x2@20", "401"), ("1x2-grpc@20", "UNAUTHENTICATED")])
+def test_refusals_are_counted(name: str, status: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
+    """Under a key that nobody knows everything is refused, and the table says so."""
+    stranger = replace(tollhouse, headers={"Authorization": "unknown"})
+    figures = measure(scenarios.of_name(name), "tollhouse", stranger, upstream, tmp_path, OPTIONS, next(firsts))
+    assert (0, [status]) == (figures.records, list(figures.refused))
+    assert f"{figures.refused[status]} refused" in table([figures])
+
+
+@pytest.mark.parametrize("name", ["100x4", "10x4-json-gzip", "1x8-zstd", "10x2-grpc"])
+def test_the_yardstick_takes_the_same_load(name: str, yardstick: Running, upstream: LoadSink, tmp_path: Path) -> None:
+    """Nothing is refused and nothing breaks."""
+    scenario = scenarios.of_name(name)
+    figures = measure(scenario, "yardstick", yardstick, upstream, tmp_path, OPTIONS)
+    assert ({}, 0) == (figures.refused, figures.broken)
+    assert figures.records > 0
+
+
+@pytest.fixture(scope="module")
+def yardstick() -> Iterator[Running]:
+    with targets.yardstick(cores=meters.cores_for(1)[0]) as running:
+        yield running
+
+
+def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> None:
+    """What the flush costs is measured against a server that does everything else."""
+    cores = meters.cores_for(1)[0]
+    with targets.tollhouse(tmp_path / "unflushed", upstream.url, name="unflushed", cores=cores) as running:
+        figures = measure(scenarios.of_name("100x2"), "unflushed", running, upstream, tmp_path, OPTIONS, next(firsts))
+    assert (0, 0) == (figures.broken, figures.undelivered)
+    assert figures.records > 0
+
+
+def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
+    """What was filled before the start leaves once the upstream is there, all of it."""
+    figures = play(scenarios.of_name("drain-10k"), "tollhouse", tmp_path, OPTIONS)
+    assert (10_000, 0) == (figures.records, figures.undelivered)
+    assert (figures.delivered_per_s or 0) > 0
+    assert (figures.ready_s or 0) > 0
+
+
+def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where py-spy cannot be had the server runs under cProfile, and its functions are in the file."""
+    monkeypatch.setattr(profiles, "sampler", lambda: None)
+    options = replace(OPTIONS, profile=tmp_path / "profiles")
+    play(scenarios.of_name("10x1"), "tollhouse", tmp_path / "work", options)
+    stats = pstats.Stats(str(tmp_path / "profiles/10x1-tollhouse.prof"))
+    assert any("gateway/" in file for file, _, _ in stats.stats)  # type: ignore[attr-defined]
+
+
+def test_every_listed_scenario_has_a_meaning() -> None:
+    """Names are read back as they are written; what cannot be had is refused."""
+    for name in scenarios.listed():
+        assert name == scenarios.of_name(name).name
+    assert (1000, 256, "grpc", "gzip") == _read("1000x256-grpc-gzip")
+    for name in ("100", "0x1", "1x0", "100x8-grpc-zstd", "events-10x2-grpc", "100x8+"):
+        with pytest.raises(ValueError, match="is no scenario"):
+            scenarios.of_name(name)
+
+
+def _read(name: str) -> tuple[int, int, str, str]:
+    scenario = scenarios.of_name(name)
+    return scenario.items, scenario.clients, scenario.form, scenario.compression
+
+
+def test_the_table_shows_medians_and_failures() -> None:
+    """One line for each scenario and target; what went wrong stands in the last column."""
+    rounds = [Figures(scenario="1x1", target="tollhouse", accepted_per_s=rate) for rate in (1.0, 30.0, 2.0)]
+    rounds[1].refused = {"503": 4}
+    (line,) = table(rounds).splitlines()[2:]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert ["1x1", "tollhouse", "2"] == cells[:3]
+    assert "4 refused" == cells[-1]

@@ -1,0 +1,135 @@
+"""A signed-in page of the console, which remembers whatever goes wrong in the browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, expect
+
+from tests.acceptance.conftest import Tollhouse
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking",
+         "--disable-component-update", "--no-first-run")  # fmt: skip
+MONTH = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+"""
+SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
+WIDE = {"width": 1280, "height": 800}
+NARROW = {"width": 390, "height": 844}
+RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+# A refused script or style is an event of the page, not a line that can be relied on in its console.
+_VIOLATIONS = """
+document.addEventListener("securitypolicyviolation",
+  (event) => console.error(`refused by policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
+"""
+
+
+def launched(playwright: Playwright) -> Browser:
+    """The machine's own Chromium."""
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+def filled(directory: Path, *words: str) -> Tollhouse:
+    """An installation that is not started yet, with what `tollhouse demo` makes of these words."""
+    tollhouse = Tollhouse(directory, MONTH)
+    made = tollhouse.attempt("demo", "--data", str(directory / "tollhouse-data"), *words, config=False)
+    assert made.returncode == 0, made.stderr
+    return tollhouse
+
+
+class Console:
+    """`wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`."""
+
+    def __init__(self, context: BrowserContext, tollhouse: Tollhouse, url: str = "") -> None:
+        self.tollhouse = tollhouse
+        self.url = url or tollhouse.url
+        self.context = context
+        self.wrong: list[str] = []
+        self.requests: list[Request] = []
+        context.add_init_script(_VIOLATIONS)
+        self.page: Page = context.new_page()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self._complain(f"{error}\n{error.stack or ''}"))
+        self.page.on("request", lambda request: self.requests.append(request))
+        self._expected: list[str] = []
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._complain(f"{message.text} {message.location['url']}")
+
+    def _complain(self, text: str) -> None:
+        if not any(part in text for part in self._expected):
+            self.wrong.append(text)
+
+    def expects(self, *parts: str) -> None:
+        """From now on what contains one of these is no fault, such as "409" for a change that is to be refused."""
+        self._expected += parts
+
+    def sign_in(self, role: str = "admin") -> None:
+        """By a one-time link of the command line, as on the gateway's own machine."""
+        link: str = self.tollhouse.json("console", "link", "--role", role)["link"]
+        self.page.goto(link.replace(self.tollhouse.url, self.url))
+        expect(self.page.get_by_role("button", name="Sign out")).to_be_attached()
+
+    def open(self, address: str = "/") -> None:
+        """Show the page of an address such as "/costs?by=model", loaded anew, and wait until it settles."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.url}/console/#{address}")
+        self.settle()
+
+    def settle(self) -> None:
+        """Until the heading stands and nothing says that it is loading."""
+        expect(self.page.get_by_role("heading", level=1)).to_be_visible()
+        expect(self.page.get_by_text("Loading ...")).to_have_count(0)
+
+    def ask(self, path: str) -> Any:
+        """What the operator API answers to the session of this page."""
+        return self.context.request.get(f"{self.url}/console/api{path}").json()
+
+    def actions(self) -> set[str]:
+        """What the audit list says was done."""
+        return {row["action"] for row in self.ask("/audit")["audit"]}
+
+    def audit(self, impacts: Sequence[str] = ("serious", "critical")) -> list[str]:
+        """What axe finds of these impacts, a line each; under the page's own policy."""
+        self.page.evaluate(_axe() + ";0")
+        found = self.page.evaluate(
+            "(rules) => axe.run(document, {runOnly: rules, resultTypes: ['violations']})", RULES
+        )["violations"]
+        return [
+            f"{rule['impact']} {rule['id']}: {node['html'][:200]} ({node['failureSummary']})"
+            for rule in found
+            for node in rule["nodes"]
+            if rule["impact"] in impacts
+        ]
+
+    def overhang(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        found: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return found
+
+    def screenshot(self, name: str) -> None:
+        """To build/screenshots, for people to look at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+    def asked(self, part: str = "/console/api/") -> list[str]:
+        """Method and path of every request so far whose address contains `part`."""
+        found = [(request.method, urlsplit(request.url)) for request in self.requests if part in request.url]
+        return [f"{method} {url.path}{'?' if url.query else ''}{url.query}" for method, url in found]
+
+
+@cache
+def _axe() -> str:
+    return (resources.files("axe_playwright_python") / "axe.min.js").read_text()

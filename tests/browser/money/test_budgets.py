@@ -1,0 +1,97 @@
+"""Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact name."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+
+
+def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes nothing."""
+    busy.json("views", "create", "--name", "All", "--principal", "team")
+    console = open_console(busy)
+    page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    console.open("/budgets")
+    expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
+    page.get_by_role("button", name="Create a budget").click()
+    dialog.get_by_label("Name").fill("Everything")
+    dialog.get_by_label("Amount of").fill("1000000")
+    assert [] == console.audit()
+    console.screenshot("budgets-create")
+    dialog.get_by_role("button", name="Create a budget").click()
+    expect(dialog).to_have_count(0)
+    expect(row).to_contain_text("within")
+    [budget] = console.ask("/budgets?expand=current&expand=forecast")["budgets"]
+    assert {"80": "Y", "100": "Y"} == budget["alerts"]
+    cells = row.first.locator("td")
+    expect(cells.nth(1)).to_have_attribute("title", budget["current"]["actual"])
+    expect(cells.nth(2)).to_have_text("$1,000,000.00")
+    assert [] == console.audit()
+    console.screenshot("budgets")
+
+    row.get_by_role("link").first.click()
+    expect(dialog.get_by_role("img", name="Spent so far")).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("budgets-open")
+    dialog.get_by_role("button", name="Show as table").click()
+    twin = dialog.get_by_role("table", name="Spent so far")
+    days = console.ask(f"/budgets/{budget['id']}?expand=burnup")["budget"]["burnup"]["daily"]
+    today, *_ = sorted(days, reverse=True)
+    spent = twin.locator("tr", has=page.get_by_role("rowheader", name=today)).locator("td").first
+    expect(spent).to_have_text(money(days[today]["actual"]))
+    dialog.get_by_role("button", name="Edit").click()
+    dialog.get_by_label("Amount of").fill("0.0001")
+    dialog.get_by_label("Warn at percent of the forecast").fill("100")
+    dialog.get_by_label("Channels").fill("nowhere")
+    console.expects("400")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nowhere")
+    dialog.get_by_label("Channels").fill("")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Past already, so that nobody is told: 80 %, 100 %")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog.get_by_role("table", name="Alerts").locator("tbody tr")).to_have_count(2)
+    expect(dialog.get_by_role("table", name="Thresholds").locator("tbody tr")).to_have_count(3)
+    expect(dialog.get_by_role("table", name="Thresholds")).to_contain_text("fired")
+    assert [] == console.audit()
+    console.screenshot("budgets-past")
+    dialog.get_by_role("button", name="Delete").click()
+    for name in ("everything", "Everything"):
+        dialog.get_by_label("Type Everything").fill(name)
+        dialog.get_by_role("button", name="Delete").click()
+        if name != "Everything":
+            expect(dialog.get_by_role("alert")).to_contain_text("Type Everything exactly")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
+    assert {"budget.create", "budget.change", "budget.delete"} <= console.actions()
+
+
+def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Every owner is listed with its own share; in another view the budget is not shown, and the way back is."""
+    busy.json("views", "create", "--name", "All", "--principal", "team")
+    other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
+    words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")
+    busy.json("budgets", "create", *words, "--tz", "Europe/Berlin")
+    console = open_console(busy, color_scheme="dark")
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/budgets")
+    page.locator("main tbody tr").get_by_role("link").first.click()
+    owners = dialog.get_by_role("table", name="Owners")
+    expect(owners).to_contain_text("docs")
+    expect(dialog.get_by_text("for each team")).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("budgets-owners-dark")
+    page.keyboard.press("Escape")
+    page.get_by_role("combobox", name="View").select_option("Docs")
+    page.wait_for_url(f"**view={other['view']['id']}")
+    expect(page.get_by_text("No budgets match")).to_be_visible()
+    page.get_by_role("link", name="Remove the filters").click()
+    expect(page.locator("main tbody tr")).to_have_count(1)
+
+
+def money(text: str) -> str:
+    """As the console writes amounts from a dollar on, and below."""
+    places = 2 if float(text) >= 1 else 4
+    return f"${float(text):,.{places}f}"

@@ -1,0 +1,114 @@
+"""Notifications: a channel is tested, what failed is sent again, and what nobody wants is discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW
+from tests.clients.loopback import Loopback, body_of
+
+CHANNEL = """
+[[notify]]
+name = "alertmanager"
+type = "alertmanager"
+url = "{url}"
+"""
+
+
+class Receiver(Loopback):
+    """An Alertmanager that answers everything with `status`, and counts what it got."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.bodies: list[bytes] = []
+        super().__init__(_handler(lambda: self.status, self.bodies.append))
+
+
+def _handler(status: Callable[[], int], got: Callable[[bytes], None]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got(body_of(self))
+            self.send_response(status())
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    return Handler
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def telling(installations: Any, receiver: Receiver) -> Tollhouse:
+    """A running Tollhouse with one channel."""
+    tollhouse: Tollhouse = installations(more=CHANNEL.format(url=receiver.url))
+    tollhouse.start()
+    return tollhouse
+
+
+def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
+    """A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not."""
+    console = open_console(telling, role="operator")
+    page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    console.open("/notifications")
+    expect(page.get_by_role("heading", name="Nothing was told yet")).to_be_visible()
+    receiver.status = 422
+    for _ in range(2):
+        console.open("/notifications?tab=channels")
+        row.get_by_role("link").click()
+        assert [] == console.audit()
+        dialog.get_by_role("button", name="Test").click()
+        dialog.get_by_role("button", name="Test").click()
+        dialog.get_by_role("link", name="What becomes of it").click()
+        expect(dialog.get_by_text("Nothing has happened")).to_be_visible()
+        console.open("/notifications")
+    expect(row.filter(has_text="failed")).to_have_count(2)
+    console.screenshot("notifications")
+    row.first.get_by_role("link").click()
+    expect(dialog).to_contain_text("422")
+    assert [] == console.audit()
+    console.screenshot("notifications-open")
+    receiver.status = 200
+    dialog.get_by_role("button", name="Send again").click()
+    dialog.get_by_role("button", name="Send again").click()
+    expect(row.filter(has_text="sent")).to_have_count(1)
+    row.filter(has_text="failed").get_by_role("link").click()
+    dialog.get_by_role("button", name="Discard").click()
+    dialog.get_by_role("button", name="Discard").click()
+    expect(row.filter(has_text="discarded")).to_have_count(1)
+    assert 3 == len(receiver.bodies)
+
+
+def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
+    """A viewer sees the state of each, in the dark, and has no button."""
+    telling.run("notifications", "test", "alertmanager")
+    console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
+    console.open("/notifications?tab=channels")
+    expect(console.page.locator("main tbody tr")).to_contain_text("running")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
+    console.page.locator("main tbody tr").get_by_role("link").click()
+    expect(console.page.get_by_role("dialog").get_by_role("button", name="Test")).to_have_count(0)
+    console.screenshot("notifications-channels-phone-dark")
+
+
+def test_without_a_channel_it_says_how_to_make_one(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Lines for the configuration, each on its own."""
+    console = open_console(house)
+    console.open("/notifications?tab=channels")
+    box = console.page.get_by_label("a channel of the configuration", exact=True)
+    assert "[[notify]]" == box.inner_text().splitlines()[0]
+    assert [] == console.audit()

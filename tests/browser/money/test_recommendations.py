@@ -1,0 +1,89 @@
+"""Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, filled
+
+
+@pytest.fixture
+def advised(tmp_path: Path) -> Iterator[Tollhouse]:
+    """A running Tollhouse of the test's own in which two savings were found."""
+    plants = ("--days", "20", "--records", "8000", "--plant", "priority-tier,older-model")
+    tollhouse = filled(tmp_path / "advised", *plants)
+    tollhouse.start()
+    tollhouse.run("recommendations", "run")
+    yield tollhouse
+    tollhouse.stop()
+
+
+def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: OpenConsole) -> None:
+    """By savings first; formula and evidence stand there; a comment stays; several are decided on in one go."""
+    console = open_console(advised, role="operator")
+    page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    console.open("/recommendations")
+    listed = console.ask("/recommendations")["recommendations"]
+    assert [each["title"] for each in listed] == page.get_by_role("rowheader").all_inner_texts()
+    assert 2 <= len(listed)
+    assert [] == console.audit()
+    console.screenshot("recommendations")
+    rows.first.get_by_role("link").click()
+    expect(dialog.locator("code").first).to_have_text(listed[0]["formula"])
+    expect(dialog).to_contain_text(listed[0]["evidence"]["first_day"])
+    assert [] == console.audit()
+    console.screenshot("recommendations-open")
+    dialog.get_by_role("button", name="Comment").click()
+    dialog.get_by_role("textbox", name="Comment").fill("Asked <b>them</b>.")
+    dialog.get_by_role("button", name="Comment").click()
+    rows.first.get_by_role("link").click()
+    expect(dialog).to_contain_text("Asked <b>them</b>.")
+    dialog.get_by_role("button", name="Decide").click()
+    dialog.get_by_label("Status").select_option("in_progress")
+    dialog.get_by_label("Assignee").fill("ada@example.com")
+    dialog.get_by_role("button", name="Decide").click()
+    expect(rows.first).to_contain_text("in progress")
+    expect(rows.first).to_contain_text("ada@example.com")
+
+    page.get_by_role("button", name="Decide on several").click()
+    dialog.get_by_label("Status").select_option("addressed")
+    assert [] == console.audit()
+    console.screenshot("recommendations-several")
+    dialog.get_by_role("button", name="Decide on several").click()
+    expect(dialog).to_have_count(0)
+    decided = console.ask("/recommendations")["recommendations"]
+    assert {"addressed"} == {each["status"] for each in decided}
+    assert "ada@example.com" in {each["assignee"] for each in decided}
+    page.get_by_role("link", name="Undecided").click()
+    expect(page.get_by_text("No recommendations match")).to_be_visible()
+    page.get_by_role("button", name="Look now").click()
+    dialog.get_by_role("button", name="Look now").click()
+    expect(dialog.get_by_role("status")).to_contain_text("seen before")
+
+
+def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
+    """Its least is set and it is disabled; what it had found is closed then. On a phone, in the dark."""
+    console = open_console(advised, viewport=NARROW, color_scheme="dark")
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/recommendations?tab=types")
+    row = page.locator("main tbody tr", has=page.get_by_role("link", name="priority tier"))
+    row.get_by_role("link").click()
+    assert [] == console.audit()
+    dialog.get_by_role("button", name="Set the least").click()
+    dialog.get_by_label("Dollars a month").fill("2.50")
+    dialog.get_by_role("button", name="Set the least").click()
+    expect(row).to_contain_text("$2.50")
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Disable").click()
+    dialog.get_by_role("button", name="Disable").click()
+    expect(row).to_contain_text("disabled")
+    console.open("/recommendations?type=priority_tier")
+    expect(page.locator("main tbody tr")).to_contain_text("closed")
+    assert console.overhang() <= 0
+    console.screenshot("recommendations-phone-dark")

@@ -1,0 +1,113 @@
+"""Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by name."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+
+def asked_inside(console: Console, part: str) -> set[str]:
+    """The views inside which an address of the API was asked since the page was opened; "" for none."""
+    queries = [urlsplit(request.url).query for request in console.requests if f"/console/api/{part}?" in request.url]
+    return {parse_qs(query).get("view", [""])[0] for query in queries}
+
+
+def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Saved from Costs, it shows the same total; edited, renamed and deleted, by its exact name alone."""
+    console = open_console(busy)
+    page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
+    console.open("/views")
+    expect(page.get_by_role("heading", name="There is no view yet")).to_be_visible()
+    console.open("/costs?from=now-7d&by=user&by=model&team=search&model!=gpt-4.1")
+    total = page.locator("tfoot td").nth(1).get_attribute("title")
+    page.get_by_role("button", name="Save as view").click()
+    expect(dialog.get_by_label("Filter")).to_have_value("team=search\nmodel!=gpt-4.1")
+    expect(dialog.get_by_label("Groups")).to_have_value("user, model")
+    expect(dialog.get_by_label("Span")).to_have_value("last_7d")
+    assert [] == console.audit()
+    console.screenshot("views-save")
+    dialog.get_by_label("Name").fill("Search")
+    dialog.get_by_role("button", name="Save as view").click()
+    expect(dialog).to_have_count(0)
+    picker = page.get_by_role("combobox", name="View")
+    expect(picker.locator("option:checked")).to_have_text("Search")
+    expect(page.locator("a.chip")).to_have_count(0)
+    expect(page.locator("tfoot td").nth(1)).to_have_attribute("title", total or "")
+
+    page.get_by_role("link", name="Views", exact=True).click()
+    row.get_by_role("link").click()
+    expect(dialog).to_contain_text("model!=gpt-4.1")
+    assert [] == console.audit()
+    console.screenshot("views-open")
+    dialog.get_by_role("button", name="Edit").click()
+    dialog.get_by_label("Name").fill("Search team")
+    dialog.get_by_label("Filter").fill("search")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("search is neither NAME=VALUE")
+    dialog.get_by_label("Filter").fill("team=search\nteam=")
+    dialog.get_by_label("Days that stand out").select_option("a percentage")
+    dialog.get_by_role("spinbutton").fill("40")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog).to_have_count(0)
+    expect(row).to_contain_text("team=search, team=")
+    expect(picker.locator("option:checked")).to_have_text("Search team")
+    [view] = console.ask("/views")["views"]
+    assert {"team": ["search", None]} == view["filter"]
+    assert {"enabled": True, "threshold_type": "Percent", "threshold_value": 40} == view["anomalies"]
+
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Delete").click()
+    for name in ("search", "Search team"):
+        dialog.get_by_label("Type Search team").fill(name)
+        dialog.get_by_role("button", name="Delete").click()
+        if name == "search":
+            expect(dialog.get_by_role("alert")).to_contain_text("Type Search team exactly")
+    expect(row).to_have_count(0)
+    expect(picker.locator("option:checked")).to_have_text("no such view")
+    picker.select_option("Everything")
+    expect(picker).to_have_count(0)
+    assert {"view.create", "view.change", "view.delete"} <= console.actions()
+
+
+def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """The address has it, menu and shortcuts take it along, and costs and calls are asked inside it."""
+    made = busy.json("views", "create", "--name", "Docs", "--principal", "model", "--where", "team=docs")
+    id = made["view"]["id"]
+    console = open_console(busy)
+    page = console.page
+    console.open("/")
+    page.get_by_role("combobox", name="View").select_option("Docs")
+    page.wait_for_url(f"**view={id}")
+    for title, part in (("Costs", "report"), ("Calls", "records"), ("Live tail", "tail"), ("Overview", "report")):
+        console.requests.clear()
+        with page.expect_request(lambda request, part=part: f"/console/api/{part}?" in request.url):  # type: ignore[misc]
+            page.get_by_role("link", name=title, exact=True).click()
+        console.settle()
+        assert f"view={id}" in page.url, title
+        assert {id} == asked_inside(console, part), title
+        assert [] == console.audit(), title
+        if title == "Calls":
+            teams = {row["team"] for row in console.ask(f"/records?view={id}")["records"]}
+            assert {"docs"} == teams
+        console.screenshot(f"view-{part}")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
+    assert f"view={id}" in page.url
+    page.get_by_role("combobox", name="View").select_option("Everything")
+    page.wait_for_url("**#/costs")
+
+
+def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """An address with a view that is not there shows the server's word for it, and the menu leads out of it."""
+    console = open_console(busy)
+    console.expects("400")
+    console.open("/calls?view=Nowhere")
+    expect(console.page.get_by_role("alert")).to_contain_text("view")
+    console.page.get_by_role("combobox", name="View").select_option("Everything")
+    expect(console.page.get_by_role("table", name="records")).to_be_visible()

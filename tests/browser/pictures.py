@@ -1,0 +1,45 @@
+"""
+The pictures of the documents: the console's overview of a synthetic month, in both themes.
+
+    python -m tests.browser.pictures docs/images
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
+
+
+def main() -> None:
+    if CHROMIUM is None:
+        sys.exit("needs Chromium: install it, or set TOLLHOUSE_CHROMIUM to the path of one")
+    to = Path(sys.argv[1])
+    to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright, launched(playwright) as browser:
+        month = ("--days", "62", "--records", "44000", "--plant", "spike,missing-price,cost-gap,retry-storm")
+        tollhouse = filled(Path(directory), *month)
+        tollhouse.start()
+        try:
+            for theme in ("light", "dark"):
+                _picture(browser, tollhouse, to, theme)
+        finally:
+            tollhouse.stop()
+
+
+def _picture(browser: Browser, tollhouse: Tollhouse, to: Path, theme: str) -> None:
+    with browser.new_context(viewport=WIDE, color_scheme=theme, reduced_motion="reduce") as context:  # type: ignore[arg-type]
+        console = Console(context, tollhouse)
+        console.sign_in("viewer")
+        console.open("/")
+        console.page.get_by_role("button", name="live").wait_for()
+        console.page.screenshot(path=to / f"overview-{theme}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Calls and the live tail: the newest records, one in full, and those that arrive while somebody looks."""
+
+from __future__ import annotations
+
+import secrets
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+HELD_MS = 7000  # longer than the time between two looks of a list
+
+
+def test_a_filter_is_in_the_address(console: Console) -> None:
+    """Chosen in the page, it stands in the address; loaded anew the page shows the same; back removes it."""
+    console.open("/calls")
+    page, rows = console.page, console.page.locator("tbody tr")
+    page.get_by_label("Add a filter").select_option("team")
+    page.get_by_label("Value of team").fill("search")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    assert page.url.endswith("#/calls?team=search")
+    expect(rows.filter(has_text="support")).to_have_count(0)
+    shown = rows.all_inner_texts()
+    page.reload()
+    expect(rows).to_have_count(len(shown))
+    assert shown == rows.all_inner_texts()
+    page.go_back()
+    expect(page.get_by_role("link", name="team: search")).to_have_count(0)
+
+
+def test_one_call_tells_its_price(console: Console) -> None:
+    """Opened by its row: when it happened, the lines of its estimate and why; and what is never stored."""
+    console.open("/calls?team=search&cost_source=estimated&status=ok")
+    expect(console.page.get_by_text("answers are never stored").first).to_be_visible()
+    console.page.locator("tbody a").first.click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("row", name="output")).to_contain_text("$")
+    expect(dialog).to_contain_text("worked out from its tokens with the price book")
+    expect(dialog.get_by_role("listitem").first).to_contain_text("began")
+    assert [] == console.audit()
+
+
+def test_a_record_is_found_by_its_id(console: Console) -> None:
+    """The search leads to it, also where it is not among those that the page shows."""
+    oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]
+    console.open("/")
+    console.page.get_by_label("Search").fill(oldest)
+    console.page.keyboard.press("Enter")
+    expect(console.page.get_by_role("dialog").get_by_role("listitem").last).to_contain_text("was on disk as number 1 ")
+
+
+def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """Set aside on one route, under way with an error on the next, waiting on the third."""
+    console = open_console(troubled)
+    console.open("/delivery?tab=dead&open=1")
+    console.page.get_by_role("link", name="The record's history").click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("row", name="archive/ai-telemetry dead model toll-1 is not known")).to_be_visible()
+    expect(dialog.get_by_role("row", name="upstream/ai-telemetry open 403")).to_be_visible()
+    expect(dialog.get_by_role("row", name="old-lake/ai-telemetry waiting")).to_be_visible()
+
+
+def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
+    """A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves."""
+    key = house.key("sender")
+    console = open_console(house)
+    console.open("/tail")
+    expect(console.page.get_by_role("main").locator(".state").first).to_contain_text("live")
+    rows = console.page.locator("tbody tr")
+    send(house, key, "gpt-4.1")
+    expect(rows).to_have_count(1)
+    rows.first.hover()
+    place = rows.first.bounding_box()
+    send(house, key, "gpt-4o")
+    expect(console.page.get_by_role("button", name="Show 1 new")).to_be_visible()
+    assert (place, 1) == (rows.first.bounding_box(), rows.count())
+    console.page.mouse.move(0, 0)
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("gpt-4o")
+    assert [] == console.audit()
+
+
+def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
+    """A list takes in what arrived by itself, and not while the pointer is on a row."""
+    key = house.key("sender")
+    send(house, key, "gpt-4.1")
+    console = open_console(house)
+    console.open("/calls")
+    rows = console.page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    rows.first.hover()
+    send(house, key, "gpt-4o")
+    console.page.wait_for_timeout(HELD_MS)
+    assert 1 == rows.count()
+    console.page.mouse.move(0, 0)
+    expect(rows).to_have_count(2, timeout=3 * HELD_MS)
+
+
+def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenConsole) -> None:
+    """What a filter leaves out does not come; while it is paused nothing does."""
+    key = house.key("sender")
+    console = open_console(house)
+    console.open("/tail?model=gpt-4o")
+    state = console.page.get_by_role("main").locator(".state").first
+    expect(state).to_contain_text("live")
+    for model in ("gpt-4.1", "gpt-4o"):
+        send(house, key, model)
+    rows = console.page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("gpt-4o")
+    console.page.keyboard.press("r")
+    expect(state).to_contain_text("paused")
+    send(house, key, "gpt-4o")
+    house.wait_until_drained()
+    expect(rows).to_have_count(1)
+
+
+def send(house: Tollhouse, key: str, model: str) -> None:
+    call = span("chatcmpl-" + secrets.token_hex(12), gen_ai__request__model=model, gen_ai__response__model=model)
+    assert 200 == post(house.url, request([call]), key).status

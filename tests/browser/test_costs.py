@@ -1,0 +1,162 @@
+"""Costs and the overview: figures are those of the operator API, each leads further, and the address is the view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+
+def report(console: Console, query: str) -> Any:
+    """What the operator API answers to the page's own session."""
+    return console.page.evaluate("(query) => fetch(`api/report?${query}`).then((answer) => answer.json())", query)
+
+
+def since(console: Console) -> str:
+    """The first day of the table that is shown."""
+    asked = [query for query in console.asked("/report?") if "compare=previous" in query]
+    return asked[-1].partition("from=")[2][:10]
+
+
+def cells(row: Locator) -> list[str]:
+    return row.locator("th, td").all_inner_texts()
+
+
+def test_the_table_is_the_report(console: Console) -> None:
+    """Every group, the largest first; the total is exact, and the bars come to the same."""
+    console.open("/costs?from=now-7d&by=team")
+    answer = report(console, f"from={since(console)}&by=team")
+    names = [row["team"] or "unknown" for row in sorted(answer["rows"], key=lambda row: -float(row["cost"]))]
+    assert names == console.page.locator("tbody th").all_inner_texts()
+    total = console.page.locator("tfoot tr")
+    assert f"${answer['total']['cost']}" == total.locator("td").first.get_attribute("title")
+    console.page.get_by_role("button", name="Show as table").click()
+    twin = console.page.locator("figure tbody tr")
+    expect(twin).to_have_count(7)
+    bars = sum(float(cells(row)[-1].strip("<$").replace(",", "")) for row in twin.all())
+    assert abs(bars - float(answer["total"]["cost"])) < 0.04  # each bar is rounded to a cent
+
+
+def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
+    """A click adds its filter and groups by the next dimension, down to the calls; back leads up again."""
+    console.open("/costs?by=team")
+    page = console.page
+    page.locator("tbody").get_by_role("link", name="search", exact=True).click()
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    assert "by=model" in page.url
+    expect(page.locator("thead th").first).to_have_text("model")
+    total = report(console, f"where=team=search&from={since(console)}")["total"]
+    expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
+    page.get_by_role("link", name="The calls").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("link", name="team: search")).to_have_count(0)
+    expect(page.locator("thead th").first).to_have_text("team")
+
+
+def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
+    """A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own."""
+    console.open("/costs")
+    fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
+    assert report(console, "")["report"]["dimensions"] == fields[1:]
+    console.page.get_by_label("Add a filter").select_option("user")
+    console.page.get_by_label("Value of user").select_option("unknown")
+    chip = console.page.get_by_role("link", name="user: unknown")
+    expect(chip).to_be_visible()
+    total = report(console, f"where=user=&from={since(console)}")["total"]
+    expect(console.page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
+    chip.click()
+    expect(chip).to_have_count(0)
+
+
+def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
+    """The arrows go from day to day, and what the day came to is said: what its table says, too."""
+    console.open("/costs?from=now-7d")
+    chart = console.page.locator("figure svg[role=img]")
+    chart.focus()
+    console.page.keyboard.press("ArrowLeft")
+    console.page.keyboard.press("ArrowLeft")
+    said = console.page.locator("figcaption [role=status]").inner_text()
+    console.page.get_by_role("button", name="Show as table").click()
+    yesterday = cells(console.page.locator("figure tbody tr").nth(1))
+    assert f"{yesterday[0]}: {yesterday[-1]}" == said
+
+
+def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
+    """Enter leads to the hours of the day, as a click does."""
+    console.open("/")
+    chart = console.page.locator("figure svg[role=img]")
+    chart.focus()
+    console.page.keyboard.press("ArrowLeft")
+    console.page.keyboard.press("ArrowLeft")
+    day = console.page.locator("figcaption [role=status]").inner_text()[:10]
+    console.page.keyboard.press("Enter")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Costs")
+    assert f"from={day}&to={day}" in console.page.url
+
+
+def test_every_measure_is_drawn(console: Console) -> None:
+    """Each has its picture and its column; what cannot be added has no share."""
+    console.open("/costs?by=model&by=team")
+    menu = console.page.get_by_label("show", exact=True)
+    for name in [option.get_attribute("value") for option in menu.locator("option").all()]:
+        menu.select_option(name)
+        title = menu.locator("option:checked").inner_text()
+        heading = console.page.locator("figcaption h2")
+        expect(heading).to_contain_text(title)
+        expect(console.page.locator("thead th").nth(2)).to_contain_text(title)
+        adds = not title.startswith(("Cost of", "Latency"))
+        assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
+        expect(console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first).to_be_attached()
+
+
+def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
+    """Hours of a long span are not offered, and an address that asks for them is drawn by days."""
+    console.open("/costs?from=now-60d&bin=hourly")
+    expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, daily")
+    bars = console.page.get_by_role("combobox", name="bars")
+    expect(bars).to_have_value("daily")
+    assert ["daily", "weekly", "monthly"] == bars.locator("option").all_inner_texts()
+
+
+def test_the_same_data_elsewhere(console: Console) -> None:
+    """The JSON and the CSV of a view are what it shows, by its own addresses."""
+    console.open("/costs?from=now-7d&by=team&model=gpt-4.1")
+    page = console.page
+    json, csv = (page.get_by_role("link", name=name, exact=True).get_attribute("href") for name in ("JSON", "CSV"))
+    as_json = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", json)
+    as_csv = page.evaluate("(address) => fetch(address).then((answer) => answer.text())", csv)
+    names = sorted(row["team"] or "" for row in as_json["rows"])
+    assert names == sorted(line.partition(",")[0] for line in as_csv.splitlines()[1:])
+    assert len(names) == page.locator("tbody tr").count()
+
+
+def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
+    """No link of it ends at a page that is not there, and each shows something."""
+    console.open("/")
+    links = console.page.locator("main a[href^='#/']")
+    addresses = sorted({link.get_attribute("href") or "" for link in links.all()})
+    assert len(addresses) > 20
+    for address in addresses:
+        console.open(address.removeprefix("#"))
+        expect(console.page.get_by_role("heading", level=1)).not_to_have_text("There is no such page")
+        expect(console.page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Without a record the overview says how to send one, to the reader's own address; it changes when one arrives."""
+    console = open_console(house)
+    console.open("/")
+    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_text(f"tollhouse send --example litellm --to {house.url}")).to_be_visible()
+    console.page.get_by_role("button", name="live").wait_for()
+    key = house.directory / "key"
+    key.write_text(house.key("first"))
+    house.run("send", "--example", "litellm", "--to", house.url, "--key-file", str(key), config=False)
+    expect(console.page.get_by_text("Spend in")).to_be_visible()

@@ -1,0 +1,135 @@
+"""Delivery, and streams and events: an operator finds what is stuck, reads why, and settles it."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.browser.conftest import OpenConsole
+from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, UPSTREAM
+
+
+def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """The route stands in the list with its state and reason; opened, it says what to do and leads to its requests."""
+    console = open_console(troubled)
+    console.open("/delivery")
+    row = console.page.get_by_role("row", name="upstream/ai-telemetry")
+    expect(row).to_contain_text("parked")
+    expect(row).to_contain_text("403")
+    row.get_by_role("link").click()
+    expect(console.page.get_by_role("dialog")).to_contain_text("tollhouse check")
+    console.page.get_by_role("link", name="What is under way").click()
+    expect(console.page.get_by_role("row", name="upstream/ai-telemetry")).to_contain_text("403")
+    assert [] == console.audit()
+
+
+def test_an_orphaned_route_is_dropped_by_its_exact_name(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """Another name drops nothing; the right one lets go of the route, and the audit says so."""
+    console = open_console(troubled)
+    console.open(f"/delivery?open={LAKE}")
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Drop the route").click()
+    dialog.get_by_role("textbox").fill("old-lake")
+    dialog.get_by_role("button", name="Drop the route").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(LAKE)
+    dialog.get_by_role("textbox").fill(LAKE)
+    dialog.get_by_role("button", name="Drop the route").click()
+    expect(console.page.get_by_role("row", name=LAKE)).to_have_count(0)
+    assert LAKE not in {route["route"] for route in troubled.json("spool", "status")["routes"]}
+    assert "route.drop" in console.actions()
+
+
+def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """One is sent again and arrives; all that are left and match the filters are given up, and no other."""
+    console = open_console(troubled)
+    console.open("/delivery?tab=dead")
+    expect(console.page.get_by_role("status").filter(has_text="dead letters")).to_have_text(
+        f"{DEAD} of {DEAD} dead letters"
+    )
+    console.page.get_by_role("rowheader").get_by_role("link", name="1", exact=True).click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("model toll-1 is not known")
+    dialog.get_by_role("button", name="Retry", exact=True).click()
+    dialog.get_by_role("button", name="Retry", exact=True).click()
+    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 30, "the retried record in the record file")
+    console.open("/delivery?tab=dead&status=400")
+    console.page.get_by_role("button", name=f"Discard all {DEAD - 1}").click()
+    console.page.get_by_role("dialog").get_by_role("textbox").fill("discard")
+    console.page.get_by_role("dialog").get_by_role("button", name="Discard all that match").click()
+    expect(console.page.get_by_text("No dead letters match")).to_be_visible()
+    assert [] == troubled.json("spool", "dead", "list")["dead"]
+    assert {"dead.retry", "dead.discard"} <= console.actions()
+
+
+def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """What is no JSON and what may not be changed is told; with the name the upstream knows the record arrives."""
+    console = open_console(troubled)
+    console.expects("400")
+    console.open("/delivery?tab=dead&open=1")
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Edit and retry").click()
+    box, button = dialog.get_by_role("textbox"), dialog.get_by_role("button", name="Edit and retry")
+    record = json.loads(box.input_value())
+    for text, problem in (("{", "JSON"), (json.dumps({**record, "source": "mine"}), "source")):
+        box.fill(text)
+        button.click()
+        expect(dialog.get_by_role("alert")).to_contain_text(problem)
+    box.fill(json.dumps({**record, "request_model": "gpt-4o"}))
+    button.click()
+    expect(dialog).to_have_count(0)
+    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 30, "the edited record in the record file")
+    assert "gpt-4o" in {each["request_model"] for each in troubled.records()}
+    assert "dead.edit" in console.actions()
+
+
+def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """First how many records it would send and the warning; then they arrive a second time."""
+    console = open_console(troubled)
+    wait_for(lambda: CALLS - DEAD == len(troubled.records()), 30, "the record file")
+    console.open(f"/delivery?open={ARCHIVE}")
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Replay").click()
+    dialog.get_by_label("Committed since").fill("2026-01-01T00:00:00Z")
+    dialog.get_by_role("button", name="Replay").click()
+    expect(dialog.get_by_role("status")).to_contain_text("counts them twice")
+    assert CALLS - DEAD == len(troubled.records())
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("status")).to_contain_text("are sent again")
+    wait_for(lambda: CALLS - DEAD < len(troubled.records()), 30, "the records a second time")
+
+
+def test_a_delivery_of_unknown_fate_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """From the route to the exact records that were sent; once settled, nothing of it is unknown."""
+    console = open_console(troubled)
+    console.open(f"/delivery?open={UPSTREAM}")
+    console.page.get_by_role("link", name="Settle what is unknown").click()
+    console.page.get_by_role("row", name="the connection ended").get_by_role("link").click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog).to_contain_text('"element_name": "acme"')
+    assert [] == console.audit()
+    dialog.get_by_role("button", name="It arrived").click()
+    dialog.get_by_role("button", name="It arrived").click()
+    expect(console.page.get_by_text("No deliveries of unknown fate match")).to_be_visible()
+    assert 0 == troubled.route(UPSTREAM)["unknown"]
+    assert "streams.resolve" in console.actions()
+
+
+def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """The type, that it is kept and not sent, and the lines of the configuration that would send it."""
+    console = open_console(troubled)
+    console.open("/streams")
+    expect(console.page.get_by_role("row", name="page.rendered")).to_contain_text("kept here, not sent")
+    console.page.get_by_role("link", name="page.rendered").click()
+    expect(console.page.get_by_role("dialog")).to_contain_text('[upstream.events."page.rendered"]')
+    assert [] == console.audit()
+
+
+def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """Who may only look sees the same rows without buttons that would be refused."""
+    console = open_console(troubled, role="viewer")
+    console.open("/delivery?tab=dead&open=1")
+    expect(console.page.get_by_role("dialog")).to_contain_text("model toll-1 is not known")
+    assert 0 == console.page.get_by_role("button", name="Retry").count()
+    assert 0 == console.page.get_by_role("button", name="Discard").count()

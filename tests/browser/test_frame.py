@@ -1,0 +1,117 @@
+"""What stands around every page: shortcuts, search, theme, pause."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+
+def test_shortcuts_can_be_switched_off(console: Console) -> None:
+    """g and a letter lead to pages, j and k through rows, / to the search; none of them once they are off."""
+    console.open("/")
+    page = console.page
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
+    expect(page).to_have_title("Devices · Tollhouse")
+    page.keyboard.press("?")
+    switch = page.get_by_label("Shortcuts are on")
+    switch.uncheck()
+    page.keyboard.press("Escape")
+    expect(switch).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.keyboard.press("/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Devices")
+    assert "INPUT" != page.evaluate("document.activeElement.tagName")
+
+
+def test_rows_are_reached_and_opened(console: Console) -> None:
+    """j goes to the next row, k back, and Enter opens it; Esc closes, and the address says so."""
+    console.open("/costs?by=team")
+    page = console.page
+    rows = page.locator("tbody tr a")
+    expect(rows.nth(1)).to_be_visible()
+    for key in "jjk":
+        page.keyboard.press(key)
+    expect(rows.first).to_be_focused()
+    name = rows.first.inner_text()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
+
+
+def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
+    """The beginning of a page's title, a field with a value, or the id of a record."""
+    console.open("/devices")
+    page = console.page
+    for text, address in [
+        ("cost", "#/costs"),
+        ("team:search", "#/costs?team=search"),
+        ("0af7651916cd43dd8448eb211c80319c", "#/calls?open=0af7651916cd43dd8448eb211c80319c"),
+    ]:
+        page.keyboard.press("/")
+        page.keyboard.type(text)
+        if address.startswith("#/calls"):
+            console.expects("404")  # there is no such record, and the page says so
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/{address}")
+        page.keyboard.press("Escape")
+        page.evaluate("document.activeElement.blur()")
+
+
+def test_a_pause_is_kept(console: Console) -> None:
+    """Paused, no stream is open, also after the page is loaded anew; then it goes on."""
+    console.open("/")
+    page = console.page
+    page.get_by_role("button", name="live").click()
+    expect(page.get_by_role("button", name="paused")).to_be_visible()
+    before = len(console.asked("/changes"))
+    console.open("/devices")
+    expect(page.get_by_role("button", name="paused")).to_be_visible()
+    assert before == len(console.asked("/changes"))
+    page.keyboard.press("r")
+    expect(page.get_by_role("button", name="live")).to_be_visible()
+
+
+def test_a_theme_is_kept(console: Console) -> None:
+    """Chosen by its button, it stays when the page is loaded anew, and the page is dark."""
+    console.open("/")
+    page = console.page
+    for _ in range(2):
+        page.get_by_role("button", name="Theme").click()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    console.open("/")
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    colour = [
+        int(part) for part in re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    ]
+    assert sum(colour[:3]) < 150
+
+
+def test_it_is_used_with_colours_of_the_system(month: Tollhouse, open_console: OpenConsole) -> None:
+    """Where the system sets the colours, what is chosen is still marked, and bars are still drawn."""
+    console = open_console(month, forced_colors="active")
+    console.open("/delivery")
+    for chosen in console.page.locator("[aria-current]").all():
+        assert "none" != chosen.evaluate("(link) => getComputedStyle(link).outlineStyle")
+    assert 2 == console.page.locator("[aria-current]").count()
+    assert [] == console.audit()
+    console.open("/")
+    expect(console.page.locator("figure svg rect").first).to_be_visible()
+    console.screenshot("overview-forced-colours")
+
+
+def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The stream ends with the session, and the page asks for a sign-in by itself."""
+    console = open_console(house)
+    console.expects("401")
+    console.open("/devices")
+    console.page.get_by_role("button", name="live").wait_for()
+    [session] = house.json("operators", "sessions")["sessions"]
+    house.run("operators", "end-session", session["id"])
+    expect(console.page.get_by_role("button", name="Sign in")).to_be_visible(timeout=60_000)

@@ -1,0 +1,107 @@
+"""Insights: what costs most is read first, decided on, and said something about."""
+
+from __future__ import annotations
+
+import json
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+SPIKE = {
+    "title": "Team search spent $900.00, $100.00 was expected",
+    "description": "What was seen: <b>a jump</b>\n\nWhat to do: ask.",
+    "category": "spend",
+    "cost_impact": "800.00",
+    "link": "https://wiki.example/spend",
+}
+GAP = {"title": "No price is known for toll-1", "category": "prices", "cost_impact": "12.50"}
+STUCK = {"title": "The route archive is parked", "category": "delivery"}
+
+
+@pytest.fixture
+def informed(house: Tollhouse) -> Tollhouse:
+    """A Tollhouse with three insights, the least costly one written last."""
+    secret = house.key("writer", "--scope", "insights:create_insight")
+    for insight in (GAP, SPIKE, STUCK):
+        headers = {"Authorization": secret, "Content-Type": "application/json"}
+        urlopen(Request(f"{house.url}/v2/insights", json.dumps(insight).encode(), headers)).close()
+    return house
+
+
+def titles(console: Console) -> list[str]:
+    return console.page.get_by_role("rowheader").all_inner_texts()
+
+
+def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
+    """By money first; its text is shown as text; a decision takes it out of what is open, and the comment stays."""
+    console = open_console(informed, role="operator")
+    console.open("/insights")
+    console.page.get_by_role("link", name="Open, by money").click()
+    expect(console.page.get_by_role("columnheader", name="Cost impact")).to_have_attribute("aria-sort", "descending")
+    assert [SPIKE["title"], GAP["title"], STUCK["title"]] == titles(console)
+    console.page.get_by_role("link", name=SPIKE["title"]).click()
+    dialog = console.page.get_by_role("dialog", name=SPIKE["title"])
+    expect(dialog).to_contain_text("<b>a jump</b>")
+    expect(dialog.get_by_role("link", name="https://wiki.example/spend")).to_be_visible()
+    assert [] == console.audit()
+    dialog.get_by_role("button", name="Comment").click()
+    console.page.get_by_role("textbox", name="Comment").fill("It was the\nbatch run.")
+    console.page.get_by_role("dialog").get_by_role("button", name="Comment").click()
+    console.page.get_by_role("link", name=SPIKE["title"]).click()
+    expect(dialog).to_contain_text("batch run.")
+    dialog.get_by_role("button", name="Set status").click()
+    console.page.get_by_role("combobox", name="Status").select_option("addressed")
+    console.page.get_by_role("dialog").get_by_role("button", name="Set status").click()
+    expect(console.page.get_by_role("link", name=SPIKE["title"])).to_have_count(0)
+    assert [GAP["title"], STUCK["title"]] == titles(console)
+    found = informed.json("insights", "list", "--status", "addressed")["insights"]
+    assert [SPIKE["title"]] == [insight["title"] for insight in found]
+
+
+def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console: OpenConsole) -> None:
+    """To the costs of its time, divided by what it is about, or to the page of what is stuck."""
+    console = open_console(informed, role="viewer")
+    console.open("/insights?sort=title&order=asc")
+    console.page.get_by_role("link", name=GAP["title"]).click()
+    dialog = console.page.get_by_role("dialog")
+    assert "&by=model&by=cost_source" in (dialog.get_by_role("link", name="Costs").get_attribute("href") or "")
+    dialog.get_by_role("button", name="Close").click()
+    console.page.get_by_role("link", name=STUCK["title"]).click()
+    expect(dialog.get_by_role("button")).to_have_text(["✕"])
+    dialog.get_by_role("link", name="Delivery").click()
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Delivery")
+
+
+def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Without an insight the page says what is looked for; a look says what it found."""
+    console = open_console(house)
+    console.open("/insights")
+    expect(console.page.get_by_role("heading", name="Nothing was found")).to_be_visible()
+    console.page.get_by_role("button", name="Look now").click()
+    console.page.get_by_role("dialog").get_by_role("button", name="Look now").click()
+    expect(console.page.get_by_role("dialog").get_by_role("status")).to_contain_text("0 new")
+
+
+def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
+    """It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off."""
+    console = open_console(informed)
+    console.open("/insights")
+    page = console.page
+    page.get_by_label("Add a filter").select_option("status")
+    page.get_by_label("Value of status").select_option("ignored")
+    expect(page.get_by_text("No insights match")).to_be_visible()
+    view = page.url
+    assert view.endswith("#/insights?status=ignored")
+    page.go_back()
+    expect(page.get_by_role("rowheader")).to_have_count(3)
+    page.go_forward()
+    expect(page.get_by_text("No insights match")).to_be_visible()
+    console.open(view.partition("#")[2])
+    expect(page.get_by_text("No insights match")).to_be_visible()
+    page.get_by_role("link", name="status: ignored").click()
+    expect(page.get_by_role("rowheader")).to_have_count(3)

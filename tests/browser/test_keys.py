@@ -1,0 +1,139 @@
+"""API Keys: an admin makes a key, hands its secret on, changes it and takes it away; others look."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from playwright.sync_api import Locator, expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, Console
+
+NAME = re.compile("^Name")
+
+
+def accepted(house: Tollhouse, secret: str) -> bool:
+    """Whether a call that is sent with this secret is taken."""
+    env = {**os.environ, "TOLLHOUSE_KEY": secret}
+    sent = house.attempt("send", "--example", "litellm", "--to", house.url, "--again", config=False, env=env)
+    return sent.returncode == 0
+
+
+def created(console: Console, name: str, *grants: str) -> str:
+    """Make a key on the page that is open; the secret that it shows."""
+    console.page.get_by_role("button", name="Create a key").click()
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name=NAME).fill(name)
+    for grant in grants:
+        if ":" in grant:
+            dialog.get_by_label("Fixed scopes").check()
+        dialog.get_by_label(grant, exact=True).check()
+    dialog.get_by_role("button", name="Create a key").click()
+    return secret_of(dialog)
+
+
+def secret_of(dialog: Locator) -> str:
+    """The secret that is shown once, closed after it was read."""
+    secret = dialog.get_by_label("the secret", exact=True).inner_text()
+    dialog.get_by_role("button", name="Close").click()
+    return secret
+
+
+def act(console: Console, key: str, action: str) -> Locator:
+    """Open a key by its row and choose an action; the dialog that asks about it."""
+    console.page.get_by_role("row", name=key).get_by_role("link").click()
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("button", name=action).click()
+    return dialog
+
+
+def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The first record sent with it turns the overview without a reload; deleted by its exact name it opens nothing."""
+    console = open_console(house)
+    console.open("/keys")
+    secret = created(console, "laptop-ann", "Send AI Telemetry")
+    expect(console.page.get_by_role("row", name="laptop-ann")).to_contain_text("Not In Use")
+    expect(console.page.get_by_text(secret)).to_have_count(0)
+    console.page.get_by_role("link", name="Overview").click()
+    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    assert accepted(house, secret)
+    expect(console.page.get_by_text("Spend in").first).to_be_visible()
+    console.page.get_by_role("link", name="API Keys").click()
+    expect(console.page.get_by_role("row", name="laptop-ann")).not_to_contain_text("Not In Use")
+    dialog = act(console, "laptop-ann", "Delete")
+    dialog.get_by_role("textbox").fill("Laptop-Ann")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Type laptop-ann exactly")
+    assert accepted(house, secret)
+    dialog.get_by_role("textbox").fill("laptop-ann")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(console.page.get_by_role("row", name="laptop-ann")).to_have_count(0)
+    expect(console.page.get_by_role("dialog")).to_have_count(0)
+    assert not accepted(house, secret)
+    assert {"key.create", "key.delete"} <= console.actions()
+
+
+def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays."""
+    console = open_console(house)
+    console.expects("400")
+    console.open("/keys")
+    console.page.get_by_role("button", name="Create a key").click()
+    dialog = console.page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name=NAME).fill("reader")
+    dialog.get_by_role("textbox", name="Labels").fill("team=search")
+    dialog.get_by_label("Send AI Telemetry", exact=True).check()
+    dialog.get_by_label("Fixed scopes").check()
+    dialog.get_by_role("button", name="Create a key").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("at least one scope")
+    assert [] == console.audit()
+    dialog.get_by_label("Find a scope").fill("read_costs")
+    expect(dialog.get_by_label("billing:read_dimensions", exact=True)).to_be_hidden()
+    dialog.get_by_label("billing:read_costs", exact=True).check()
+    dialog.get_by_role("button", name="Create a key").click()
+    secret_of(dialog)
+    key = house.json("keys", "show", "reader")["key"]
+    assert ([], ["billing:read_costs"], {"team": "search"}) == (key["use_cases"], key["scopes"], key["labels"])
+
+
+def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so wished."""
+    console = open_console(house)
+    console.open("/keys")
+    first = created(console, "gateway", "events_v1:create_event")
+    dialog = act(console, "gateway", "Edit")
+    expect(dialog.get_by_label("events_v1:create_event", exact=True)).to_be_checked()
+    dialog.get_by_role("textbox", name=NAME).fill("gateway-prod")
+    dialog.get_by_label("Use cases").check()
+    dialog.get_by_label("Send AI Telemetry", exact=True).check()
+    dialog.get_by_role("button", name="Edit").click()
+    expect(console.page.get_by_role("row", name="gateway-prod")).to_contain_text("Send AI Telemetry")
+    assert accepted(house, first)
+    act(console, "gateway-prod", "Disable").get_by_role("button", name="Disable").click()
+    expect(console.page.get_by_role("row", name="gateway-prod")).to_contain_text("Disabled")
+    assert not accepted(house, first)
+    act(console, "gateway-prod", "Enable").get_by_role("button", name="Enable").click()
+    expect(console.page.get_by_role("row", name="gateway-prod")).to_contain_text("Enabled")
+    act(console, "gateway-prod", "Rotate")
+    dialog.get_by_label("Hours").fill("0")
+    dialog.get_by_role("button", name="Rotate").click()
+    second = secret_of(dialog)
+    assert (False, True) == (accepted(house, first), accepted(house, second))
+    assert {"key.edit", "key.disable", "key.enable", "key.rotate"} <= console.actions()
+
+
+def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:
+    """On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same view."""
+    house.key("sender")
+    house.key("reader", "--scope", "billing:read_costs")
+    console = open_console(house, role="viewer", viewport=NARROW)
+    console.open("/keys?scope=ai-telemetry-ingest:ingest-ai-telemetry")
+    expect(console.page.get_by_role("row", name="sender")).to_be_visible()
+    expect(console.page.get_by_role("row", name="reader")).to_have_count(0)
+    expect(console.page.get_by_role("button", name="Create a key")).to_have_count(0)
+    console.page.get_by_role("row", name="sender").get_by_role("link").click()
+    expect(console.page.get_by_role("dialog")).to_contain_text("Enabled")
+    assert ["✕"] == console.page.get_by_role("dialog").get_by_role("button").all_inner_texts()
+    assert [] == console.audit()

@@ -1,0 +1,128 @@
+"""The questions that bring an operator to the console: each is answered within three clicks from the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console, filled
+from tests.browser.trouble import DEAD, UPSTREAM
+
+MOST_CLICKS = 3
+INGEST = "ai-telemetry-ingest:ingest-ai-telemetry"
+
+
+class Reader:
+    """Starts at the overview and counts what it clicks; a choice in a menu is a click."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.page = console, console.page
+        console.open("/")
+        expect(self.page.get_by_text("Spend in").first).to_be_visible()
+        self.clicks = 0
+
+    def click(self, where: Locator) -> None:
+        where.click()
+        self.clicks += 1
+
+    def choose(self, label: str, value: str) -> None:
+        self.page.get_by_label(label, exact=True).select_option(value)
+        self.clicks += 1
+
+    def arrives(self, title: str) -> None:
+        """The question is answered on this page."""
+        expect(self.page.get_by_role("heading", level=1)).to_have_text(title)
+        self.console.settle()
+        assert 0 < self.clicks <= MOST_CLICKS
+
+
+@pytest.fixture(scope="module")
+def jumpy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
+    """A running Tollhouse with a month in which spend jumped and a model has no price. Tests only look at it."""
+    tollhouse = filled(tmp_path_factory.mktemp("jumpy"), "--records", "15000", "--plant", "spike,missing-price")
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+
+
+@pytest.fixture
+def reader(jumpy: Tollhouse, open_console: OpenConsole) -> Reader:
+    return Reader(open_console(jumpy, role="viewer"))
+
+
+def largest(console: Console, query: str, field: str) -> str:
+    """The group with the most cost, as the operator API has it."""
+    rows = console.ask(f"/report?{query}&by={field}")["rows"]
+    name: str = max(rows, key=lambda row: float(row["cost"]))[field]
+    return name
+
+
+def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> None:
+    """Teams, the last seven days, the first row: its models, the largest first."""
+    reader.click(reader.page.get_by_role("link", name="Teams", exact=True))
+    reader.choose("Range", "now-7d")
+    first = reader.page.locator("tbody th").first.get_by_role("link")
+    since = reader.page.locator("figure svg[role=img]")
+    expect(since).to_be_visible()
+    team = first.inner_text()
+    reader.click(first)
+    expect(reader.page.get_by_role("link", name=f"team: {team}")).to_be_visible()
+    reader.arrives("Costs")
+    asked = next(query for query in reversed(reader.console.asked("/report?")) if "compare=previous" in query)
+    start = asked.partition("from=")[2][:10]
+    assert team == largest(reader.console, f"from={start}", "team")
+    expect(reader.page.locator("tbody th").first).to_have_text(
+        largest(reader.console, f"from={start}&where=team={team}", "model")
+    )
+
+
+def test_why_did_spend_jump(reader: Reader) -> None:
+    """The insight names who, when and the largest part, and leads to the costs of that time."""
+    reader.click(reader.page.get_by_role("link", name="was expected").first)
+    dialog = reader.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The largest part was")
+    reader.click(dialog.get_by_role("link", name="Costs of that time"))
+    reader.arrives("Costs")
+    expect(reader.page.get_by_role("columnheader", name="Change")).to_be_visible()
+
+
+def test_what_is_unpriced(reader: Reader) -> None:
+    """The figure leads to the models that it consists of."""
+    reader.click(reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link"))
+    reader.arrives("Costs")
+    expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
+
+
+def test_is_this_laptop_reporting(reader: Reader) -> None:
+    """Devices say their state, and when they were heard."""
+    reader.click(reader.page.get_by_role("link", name="Devices", exact=True))
+    reader.arrives("Devices")
+    expect(reader.page.get_by_role("row", name="laptop-ada")).to_contain_text("ago")
+
+
+def test_who_may_send(reader: Reader) -> None:
+    """The keys whose use cases or scopes open telemetry, and no others."""
+    reader.click(reader.page.get_by_role("link", name="API Keys"))
+    reader.choose("Add a filter", "scope")
+    reader.choose("Value of scope", INGEST)
+    expect(reader.page.get_by_role("row", name="Demo reader")).to_have_count(0)
+    expect(reader.page.get_by_role("row", name="Demo sender")).to_contain_text("Enabled")
+    reader.arrives("API Keys")
+
+
+def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsole) -> None:
+    """The overview counts what was refused and names each route that stands still; a click says why."""
+    reader = Reader(open_console(troubled))
+    reader.click(reader.page.get_by_role("link", name=f"{DEAD} dead letters"))
+    reader.click(reader.page.get_by_role("rowheader").first.get_by_role("link"))
+    expect(reader.page.get_by_role("dialog")).to_contain_text("is not known")
+    reader.arrives("Delivery")
+    reader = Reader(reader.console)
+    reader.click(reader.page.get_by_role("link", name="upstream/ai-telemetry is parked"))
+    expect(reader.page.get_by_role("dialog")).to_contain_text("nothing is lost")
+    reader.arrives("Delivery")
+    expect(reader.page.get_by_role("row", name=UPSTREAM)).to_be_attached()

@@ -1,0 +1,128 @@
+"""Settings: accounts, sessions, and who changed what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
+
+ANN = "ann@example.com"
+PASSWORD = "correct horse battery staple"
+
+
+def sign_in(console: Console, password: str) -> None:
+    """As somebody with an account."""
+    console.page.goto("about:blank")
+    console.page.goto(f"{console.tollhouse.url}/console/")
+    console.page.get_by_label("E-mail").fill(ANN)
+    console.page.get_by_label("Password").fill(password)
+    console.page.get_by_role("button", name="Sign in").click()
+
+
+def fill(console: Console, action: str, **values: str) -> None:
+    """The open dialog of an action, which closes when it is done."""
+    dialog = console.page.get_by_role("dialog")
+    for label, value in values.items():
+        field = dialog.get_by_label(label)
+        if label == "Role":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    dialog.get_by_role("button", name=action).click()
+    expect(dialog).to_have_count(0)
+
+
+def choose(console: Console, row: str, action: str) -> None:
+    console.page.get_by_role("row", name=row).get_by_role("link").click()
+    console.page.get_by_role("dialog").get_by_role("button", name=action).click()
+
+
+def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) -> None:
+    """It signs in; another role or password ends its sessions; it is removed by its exact name."""
+    console, anns = open_console(house), open_console(house)
+    anns.expects("401")
+    anns.page.get_by_role("button", name="Sign out").click()
+    console.open("/settings?tab=operators")
+    console.page.get_by_role("button", name="Add an operator").click()
+    fill(console, "Add an operator", Password=PASSWORD, Role="operator", **{"E-mail": ANN})
+    expect(console.page.get_by_role("row", name=ANN)).to_contain_text("operator")
+    sign_in(anns, PASSWORD)
+    expect(anns.page.get_by_text(f"{ANN} (operator)")).to_be_attached()
+    anns.page.get_by_role("link", name="Settings").click()
+    expect(anns.page.get_by_role("link", name="Configuration")).to_be_visible()
+    expect(anns.page.get_by_role("link", name="Audit")).to_have_count(0)
+    choose(console, ANN, "Set role")
+    fill(console, "Set role", Role="viewer")
+    expect(console.page.get_by_role("row", name=ANN)).to_contain_text("viewer")
+    sign_in(anns, PASSWORD)
+    expect(anns.page.get_by_text(f"{ANN} (viewer)")).to_be_attached()
+    anns.page.get_by_role("link", name="Settings").click()
+    expect(anns.page.get_by_role("main")).to_contain_text("You are a viewer")
+    choose(console, ANN, "Set password")
+    fill(console, "Set password", Password=PASSWORD + "!")
+    sign_in(anns, PASSWORD)
+    expect(anns.page.get_by_role("alert")).not_to_be_empty()
+    choose(console, ANN, "Remove")
+    fill(console, "Remove", Type=ANN)
+    expect(console.page.get_by_role("heading", name="There are no operator accounts")).to_be_visible()
+    assert {"operator.add", "operator.role", "operator.password", "operator.remove"} <= console.actions()
+
+
+def test_the_settings_in_effect_are_shown(installations: Any, open_console: OpenConsole) -> None:
+    """Each with where it comes from, also after the file was changed and taken over; the command line says the same."""
+    house: Tollhouse = installations()
+    house.start({"TOLLHOUSE_LOG__LEVEL": "error"})
+    console = open_console(house)
+    console.open("/settings")
+    expect(console.page.get_by_role("row", name="log.level")).to_contain_text("error")
+    expect(console.page.get_by_role("row", name="log.level")).to_contain_text("environment")
+    assert [] == console.audit()
+    house.config.write_text(house.config.read_text().replace('hold = "0s"', 'hold = "0s"\nretention = "9d"'))
+    house.config.write_text(house.config.read_text() + '\n[prices]\noverride = [{model = "toll-1", input = "1"}]\n')
+    house.run("reload")
+    console.open("/settings?source=file")
+    expect(console.page.get_by_role("row", name="prices.override")).to_contain_text("toll-1")
+    expect(console.page.get_by_role("row", name="spool.retention")).to_have_count(0)
+    rows = house.json("configuration", "--source", "file")["configuration"]
+    assert rows == console.ask("/configuration?source=file")["configuration"]
+    offline = {row["name"]: row["value"] for row in stopped(house)}
+    assert ("9d", "info") == (offline["spool.retention"], offline["log.level"])
+
+
+def stopped(house: Tollhouse) -> list[dict[str, Any]]:
+    """The settings that a command finds without a server."""
+    house.stop()
+    rows: list[dict[str, Any]] = house.json("configuration", "--limit", "200")["configuration"]
+    return rows
+
+
+def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Whoever held it is asked to sign in at the next step."""
+    console, other = open_console(house), open_console(house, role="viewer")
+    other.expects("401")
+    console.open("/settings?tab=sessions&role=viewer")
+    expect(console.page.get_by_role("rowheader")).to_have_count(1)
+    assert [] == console.audit()
+    choose(console, "viewer", "End")
+    fill(console, "End")
+    expect(console.page.get_by_text("No sessions match")).to_be_visible()
+    other.page.get_by_role("link", name="API Keys").click()
+    expect(other.page.get_by_label("Password")).to_be_visible()
+
+
+def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Who, when, from where, and what was before; filtered by an action that its row names."""
+    house.key("sender")
+    house.run("keys", "disable", "sender")
+    console = open_console(house)
+    console.open("/settings?tab=audit&action=key.disable")
+    expect(console.page.get_by_role("rowheader")).to_have_count(1)
+    console.page.get_by_role("rowheader").get_by_role("link").click()
+    dialog = console.page.get_by_role("dialog")
+    for text in ("sender", "operator socket", "Enabled", "Disabled"):
+        expect(dialog).to_contain_text(text)
+    assert [] == console.audit()

@@ -1,0 +1,39 @@
+"""Streams and events: types of usage events, and the newest of one type."""
+
+from __future__ import annotations
+
+import json
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+
+
+def send(house: Tollhouse, types: str) -> None:
+    """A usage event of each type, one after the other."""
+    key = house.key(f"events-{types}", "--scope", "events_v1:create_event")
+    body = json.dumps([{"id": f"{n}-{types}", "type": type, "subject": "ada"} for n, type in enumerate(types.split())])
+    headers = {"Authorization": key, "Content-Type": "application/json"}
+    with urlopen(Request(f"{house.url}/v1/events", body.encode(), headers)) as answer:
+        assert 200 == answer.status
+
+
+def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
+    """From the list of types to the events of one, to all that is kept of one; new ones come by themselves."""
+    send(house, "login store login")
+    console = open_console(house)
+    page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
+    console.open("/streams")
+    expect(rows).to_have_count(2)
+    rows.filter(has_text="login").get_by_role("link").click()
+    dialog.get_by_role("link", name="The newest of them").click()
+    expect(page.get_by_role("status").filter(has_text="2 of 2 usage events")).to_be_visible()
+    console.screenshot("streams-newest")
+    page.mouse.move(0, 0)  # nothing moves while it is over a row
+    send(house, "login")
+    expect(rows).to_have_count(3)
+    rows.first.get_by_role("link").click()
+    expect(dialog).to_contain_text("ada")
+    assert [] == console.audit()

@@ -1,0 +1,104 @@
+"""A data directory in which something is to be done on every page: dead letters, a lost route, an unknown delivery."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+from gateway.assembly.storage import open_storage
+from gateway.configuration.sections import Config
+from spool.clock import SystemClock
+from spool.deliveries.values import Delivery, RouteSpec
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent
+from spool.settings import SpoolSettings
+from spool.storage import Storage
+from tests.acceptance.conftest import Tollhouse
+from tests.clients.loopback import Loopback, body_of
+from tests.spool.contract.examples import add, call
+
+ARCHIVE = "archive/ai-telemetry"
+LAKE = "old-lake/ai-telemetry"
+UPSTREAM = "upstream/unit-cost"
+CALLS = 5
+DEAD = 3
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "0s"
+[upstream]
+base_url = "{upstream}"
+[[upstream.keys]]
+name = "costs"
+secret_env = "UPSTREAM_SECRET"
+use_cases = ["Send AI Telemetry"]
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+"""
+
+
+class RefusingUpstream(Loopback):
+    """Answers everything with 403, as a service whose key was taken away."""
+
+    def __init__(self) -> None:
+        super().__init__(_Refusing)
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body_of(self)
+        self.send_response(403)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def in_trouble(directory: Path, upstream: str) -> Tollhouse:
+    """An installation that is not started yet, with all of it on disk."""
+    tollhouse = Tollhouse(directory, CONFIG.format(upstream=upstream))
+    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
+        aside.submit(asyncio.run, _fill(directory / "tollhouse-data")).result()
+    return tollhouse
+
+
+async def _fill(data: Path) -> None:
+    clock = SystemClock()
+    async with open_storage(Config(data_dir=data, spool=SpoolSettings(hold=0)), clock=clock) as storage:
+        await storage.deliveries.declare([
+            RouteSpec(name=ARCHIVE, topic=AI_TELEMETRY),
+            RouteSpec(name=LAKE, topic=AI_TELEMETRY),
+            RouteSpec(name=UPSTREAM, topic=UNIT_COST),
+        ])  # fmt: skip
+        at = clock.now() - 60
+        await add(storage.log, *[call(n, at=at, request_model="toll-1", team="search") for n in range(CALLS)])
+        for _ in range(DEAD):
+            letter = await _due(storage, ARCHIVE)
+            await storage.deliveries.set_aside(letter, error="model toll-1 is not known", status="400")
+        await _add_others(storage, int(at * NS))
+        await storage.deliveries.unknown(await _due(storage, UPSTREAM), reason="the connection ended before an answer")
+
+
+async def _due(storage: Storage, route: str) -> Delivery:
+    delivery = await storage.deliveries.due(route, now=SystemClock().now(), max_records=1)
+    assert delivery is not None
+    return delivery
+
+
+async def _add_others(storage: Storage, at: int) -> None:
+    operation = UnitCostOperation(
+        id=b"o" * 16, stream="api-calls", stream_type="allocation", operation="sum", start_time=at,
+        granularity="DAILY", element_name="acme", value="2",
+    )  # fmt: skip
+    events = [UsageEvent(id=bytes([n]) * 16, source="app", event_type="page.rendered") for n in (1, 2)]
+    for topic, records in ((UNIT_COST, [operation]), (USAGE_EVENTS, events)):
+        identities = [Identity(record.id) for record in records]
+        await storage.log.append(Submission(topic=topic, received=len(records), records=records, identities=identities))

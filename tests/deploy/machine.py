@@ -1,0 +1,163 @@
+"""
+A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first process.
+
+It has namespaces of its own for processes, mounts and the network (loopback alone), and needs root. Trees are kept in
+`.venv-debian`, as making one takes a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import ROOT
+
+KEPT = ROOT / ".venv-debian"
+MIRROR = "http://deb.debian.org/debian"
+BOOT_S = 60.0
+
+# Devices and mounts as systemd expects them in a container; a tmpfs over /run and /tmp as on a real machine.
+BOOT = """
+set -e
+mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"
+mount -t proc proc proc && mount -t sysfs sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs -o mode=755 tmpfs dev && mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
+mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/full c 1 7
+mknod -m 666 dev/random c 1 8 && mknod -m 666 dev/urandom c 1 9 && mknod -m 666 dev/tty c 5 0
+mount -t tmpfs -o mode=755 tmpfs run && mount -t tmpfs tmpfs tmp
+ip link set lo up
+pivot_root . mnt && umount -l /mnt && mount --make-rshared /
+exec env -i container=tests PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system
+"""
+# systemd sees the control group that it was started in as the root of all.
+JOIN = 'echo $$ > "$1/cgroup.procs" && exec unshare --cgroup sh -c "$2" "$0"'
+
+
+def need_root_and(*programs: str) -> None:
+    """Skips the test, and says why, where a machine cannot be made."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"needs root and {', '.join(programs)}; missing: {', '.join(missing) or 'root'}")
+
+
+def debian(suite: str, packages: Sequence[str], place: Path) -> Path:
+    """A fresh tree of that release with these packages."""
+    need_root_and("debootstrap", "unshare")
+    kept = KEPT / "-".join([suite, *packages])
+    if not kept.exists():
+        making = KEPT / f"making-{os.getpid()}"
+        include = [f"--include={','.join(packages)}"] if packages else []
+        command = ["debootstrap", "--variant=minbase", *include, suite, str(making), MIRROR]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert 0 == done.returncode, done.stdout[-2000:]
+        making.rename(kept)
+    subprocess.run(["cp", "-a", "--reflink=auto", str(kept), str(place)], check=True)
+    return place
+
+
+class Machine:
+    """A booted tree."""
+
+    def __init__(self, first_process: int) -> None:
+        self._enter = [
+            "nsenter",
+            "--all",
+            "--target",
+            str(first_process),
+            "env",
+            "-i",
+            "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ]
+
+    def attempt(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._enter, "sh", "-c", f"cd /root && {command}"], capture_output=True, text=True, timeout=120
+        )
+
+    def run(self, command: str) -> str:
+        """A shell command in it; its standard output."""
+        done = self.attempt(command)
+        assert 0 == done.returncode, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def wait_for(self, command: str, timeout_s: float = BOOT_S) -> str:
+        """Repeats a command until it succeeds; its standard output."""
+        deadline = time.monotonic() + timeout_s
+        while (done := self.attempt(command)).returncode:
+            assert time.monotonic() < deadline, f"waited {timeout_s} s for {command}\n{done.stdout}\n{done.stderr}"
+            time.sleep(0.2)
+        return done.stdout
+
+
+@contextmanager
+def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Machine]:
+    """Runs a script in namespaces of its own; it ends by executing the first process there, which has that name."""
+    need_root_and("unshare", "nsenter")
+    namespaces = ["--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child"]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        ["unshare", *namespaces, "sh", "-c", script, *arguments], stdin=quiet, stdout=quiet, stderr=subprocess.PIPE
+    )
+    try:
+        first = _first_process(process, name)
+        try:
+            yield Machine(first)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)  # one that changed its user does not end with its parent
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def booted(tree: Path, place: Path) -> Iterator[Machine]:
+    """Runs systemd in a tree, in a control group of its own."""
+    groups = place / "cgroup"
+    groups.mkdir()
+    subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(groups)], check=True)
+    group = groups / f"tollhouse-{os.getpid()}"
+    group.mkdir()
+    try:
+        with running(JOIN, [str(tree), str(group), BOOT], name="systemd") as machine:
+            machine.wait_for("systemctl is-system-running | grep -Eq 'running|degraded'")
+            yield machine
+    finally:
+        for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+            _remove(inner)
+        _remove(group)
+        subprocess.run(["umount", str(groups)], check=True)
+
+
+def _first_process(process: subprocess.Popen[bytes], name: str) -> int:
+    """The id, seen from here, of the process that is the first one there, once it has that name."""
+    deadline = time.monotonic() + BOOT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if children and Path(f"/proc/{children[0]}/comm").read_text() == f"{name}\n":
+            return int(children[0])
+        time.sleep(0.05)
+    process.kill()
+    assert process.stderr is not None
+    raise AssertionError(process.stderr.read().decode() or f"{name} did not start")
+
+
+def _remove(group: Path) -> None:
+    """A control group goes when the last of its killed processes is gone."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

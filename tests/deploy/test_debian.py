@@ -1,0 +1,187 @@
+"""The Debian package: what is in it, and in a booted Debian that it installs, upgrades and goes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ROOT
+from tests.deploy.machine import Machine, booted, debian
+
+CONFIG = "/etc/tollhouse/tollhouse.toml"
+ASK = """
+import time, urllib.request
+end = time.monotonic() + 10
+while time.monotonic() < end:
+    urllib.request.urlopen("http://127.0.0.1:4318/livez", timeout=30).read()
+"""
+OWN = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificates")
+
+
+def build(place: Path) -> Path:
+    if shutil.which("dpkg-deb") is None or not Path("/usr/bin/python3").exists():
+        pytest.skip("packages are built on Debian with its Python: dpkg-deb or /usr/bin/python3 is missing")
+    command = [str(ROOT / "deploy/debian/build.sh"), str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert 0 == done.returncode, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("package"))
+
+
+def listed(package: Path) -> dict[str, str]:
+    """Path -> mode and owner of everything in a package."""
+    command = ["dpkg-deb", "--contents", str(package)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    fields = [line.split(None, 5) for line in lines]
+    return {path.split(" -> ")[0].lstrip("."): f"{mode} {owner}" for mode, owner, *_, path in fields}
+
+
+def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
+    """Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled caches."""
+    files = listed(package)
+    assert {"root/root"} == {each.split()[1] for each in files.values()}
+    assert "drwx------ root/root" == files["/etc/tollhouse/keys/"] == files["/etc/tollhouse/agent-keys/"]
+    for name in ("tollhouse.service", "tollhouse.socket", "tollhouse-agent.service"):
+        assert f"/usr/lib/systemd/system/{name}" in files
+    assert not [path for path in files if "__pycache__" in path or "direct_url" in path]
+    installed = {
+        match[1].lower().replace("_", "-")
+        for path in files
+        if (match := re.search(r"/([\w.]+)-[\w.]+\.dist-info/$", path))
+    }
+    locked = {
+        name.lower().replace("_", "-")
+        for name in re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    }
+    assert {"tollhouse"} == installed - locked
+
+
+def test_lintian_finds_no_error(package: Path) -> None:
+    """Debian's own checker finds no error."""
+    if shutil.which("lintian") is None:
+        pytest.skip("lintian is not installed")
+    command = ["lintian", "--fail-on", "error", str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert 0 == done.returncode, done.stdout
+
+
+@pytest.mark.chroot
+def test_equal_checkouts_give_equal_packages(package: Path, tmp_path: Path) -> None:
+    """A second build is the same bytes."""
+    assert package.read_bytes() == build(tmp_path).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Machine]:
+    """A booted Debian of this machine's release, with this version and the next one in /root."""
+    release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
+    assert release is not None
+    place = tmp_path_factory.mktemp("machine")
+    tree = debian(release[1], OWN, place / "tree")
+    shutil.copy(package, tree / "root/first.deb")
+    unpacked = place / "next"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(unpacked)], check=True)
+    control = unpacked / "DEBIAN/control"
+    control.write_text(re.sub(r"^Version: .*", "Version: 99.0", control.read_text(), flags=re.MULTILINE))
+    command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(unpacked), str(tree / "root/next.deb")]
+    subprocess.run(command, capture_output=True, check=True)
+    with booted(tree, place) as one:
+        yield one
+    shutil.rmtree(tree)
+
+
+def tollhouse_json(machine: Machine, *words: str) -> Any:
+    return json.loads(machine.run(f"tollhouse {shlex.join(words)} --config {CONFIG} --json"))
+
+
+def received(machine: Machine) -> int:
+    return sum(topic["received"] for topic in tollhouse_json(machine, "spool", "status")["topics"])
+
+
+def main_pid(machine: Machine) -> str:
+    return machine.run("systemctl show -P MainPID tollhouse").strip()
+
+
+@pytest.mark.chroot
+def test_the_package_from_install_to_purge(machine: Machine) -> None:
+    """Each step below does what its comment says, and a record that was taken stays."""
+    # Installed: the service runs, as a user of its own.
+    machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
+    assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"
+    secret = tollhouse_json(machine, "keys", "create", "--name", "first", "--use-case", "Send AI Telemetry")["secret"]
+    machine.run(f"TOLLHOUSE_KEY={secret} tollhouse send --example litellm --to http://127.0.0.1:4318")
+    assert 1 == received(machine)
+
+    # With the example of an upstream switched on: its key is read from the credentials of the service.
+    machine.run(
+        "install -m 0600 /dev/null /etc/tollhouse/keys/upstream && echo a-secret > /etc/tollhouse/keys/upstream"
+    )
+    machine.run(f"sed -i '/^# .upstream/,$ s/^# //; s#https://cost.example.com#http://127.0.0.1:9#' {CONFIG}")
+    machine.run("systemctl restart tollhouse")
+    reason = next(row["reason"] for row in tollhouse_json(machine, "spool", "status")["routes"])
+    assert "secret" not in str(reason)
+    assert "cannot be read" not in machine.attempt(f"tollhouse check --config {CONFIG}").stdout
+
+    # Reloaded: changed settings are taken over, wrong ones refused.
+    machine.run(f"sed -i '1i log = {{ level = \"debug\" }}' {CONFIG} && systemctl reload tollhouse")
+    machine.run(f"cp {CONFIG} kept && echo 'nonsense = 1' >> {CONFIG}")
+    assert 0 != machine.attempt("systemctl reload tollhouse").returncode
+    machine.run(f"cp kept {CONFIG} && systemctl reload tollhouse")
+
+    # Upgraded: the new version runs with the changed settings.
+    before = main_pid(machine)
+    machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
+    assert before != main_pid(machine)
+    assert 1 == received(machine)
+    machine.run(f"tollhouse spool verify --config {CONFIG}")
+
+    # The agent beside it enrols with a credential, too.
+    enrolment = tollhouse_json(
+        machine, "keys", "create", "--name", "enrol", "--scope", "ai-control-plane:enroll-device"
+    )
+    machine.run(f"echo {enrolment['secret']} > /etc/tollhouse/agent-keys/enrolment")
+    machine.run(
+        'sed -i \'s#https://tollhouse.example.com#http://127.0.0.1:4318#; s#:4318"  #:14318"#; s#:4317"#:14317"#\''
+        " /etc/tollhouse/agent.toml && systemctl start tollhouse-agent"
+    )
+    machine.wait_for(f"tollhouse devices list --config {CONFIG} --json | grep -q enrolled")
+
+    # Hung: the watchdog of systemd starts it again.
+    machine.run("mkdir /run/systemd/system/tollhouse.service.d")
+    machine.run("printf '[Service]\\nWatchdogSec=3\\n' > /run/systemd/system/tollhouse.service.d/test.conf")
+    machine.run("systemctl daemon-reload && systemctl restart tollhouse")
+    hung = main_pid(machine)
+    machine.run(f"kill -STOP {hung}")
+    machine.wait_for(f"systemctl is-active tollhouse && test $(systemctl show -P MainPID tollhouse) != {hung}")
+    machine.run("rm -r /run/systemd/system/tollhouse.service.d && systemctl daemon-reload")
+    assert 1 == received(machine)
+
+    # What root did while the service was stopped is the service's when it starts.
+    machine.run("systemctl stop tollhouse")
+    tollhouse_json(machine, "keys", "create", "--name", "second", "--use-case", "Send AI Telemetry")
+    assert "0" in machine.run("stat -c %u /var/lib/tollhouse/*").split()
+    machine.run("systemctl start tollhouse")
+    assert "0" not in machine.run("stat -c %u /var/lib/tollhouse/*").split()
+
+    # With its socket unit the service restarts, and nobody who asks meanwhile is refused.
+    machine.run("systemctl stop tollhouse && systemctl enable --now tollhouse.socket && systemctl start tollhouse")
+    machine.run(f"python3 -c '{ASK}' & asking=$!; systemctl restart tollhouse && wait $asking")
+
+    # Purged: the records are all that is left.
+    machine.run("dpkg --purge tollhouse")
+    assert "inactive" == machine.attempt("systemctl is-active tollhouse").stdout.strip()
+    left = machine.run("find /etc /usr /var/lib -name '*tollhouse*' -not -path '/var/lib/private/*/*'").split()
+    state = [f"/var/lib/{place}{name}" for name in ("tollhouse", "tollhouse-agent") for place in ("", "private/")]
+    assert sorted(state) == sorted(left)

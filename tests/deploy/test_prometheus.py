@@ -1,0 +1,102 @@
+"""Alerts and dashboards: they parse, fire when they must, and name what is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
+from tests.acceptance.test_metrics import scraped
+
+RULES = ROOT / "deploy/prometheus/rules.yaml"
+RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
+ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+METRIC = re.compile(r"\btollhouse_\w+")
+# With TLS, with a budget, with a channel.
+ONLY_SOMETIMES = {
+    "tollhouse_certificate_end_timestamp_seconds",
+    "tollhouse_budget_ratio",
+    "tollhouse_notification_channel_state",
+}
+
+
+def promtool(*words: str | Path) -> None:
+    """AssertionError with what promtool says."""
+    found = shutil.which("promtool") or shutil.which(Path(sys.prefix) / "prometheus/usr/bin/promtool")
+    if found is None:
+        pytest.skip("needs promtool: `make test` fetches it on Debian")
+    done = subprocess.run([found, *words], cwd=RULES.parent, capture_output=True, text=True)
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def test_rules_are_valid_and_fire_when_they_must() -> None:
+    """By promtool: the syntax, and for each alert a case in which it fires and one in which it does not."""
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", "rules.test.yaml")
+
+
+def test_each_alert_has_its_cases_and_its_runbook() -> None:
+    """A case that fires, labels and annotations, and a section that its address leads to."""
+    cases = yaml.safe_load((RULES.parent / "rules.test.yaml").read_text())["tests"]
+    fires = {one["alertname"] for case in cases for one in case["alert_rule_test"] if one.get("exp_alerts")}
+    sections = {line.removeprefix("## ") for line in RUNBOOKS.splitlines() if line.startswith("## ")}
+    names = {alert["alert"] for alert in ALERTS}
+    assert (names, names) == (fires, sections)
+    for alert in ALERTS:
+        assert {"summary", "description", "runbook_url"} == set(alert["annotations"])
+        assert f"docs/runbooks.md#{alert['alert'].lower()}" == alert["annotations"]["runbook_url"]
+        assert alert["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def dashboard() -> Any:
+    return json.loads((ROOT / "deploy/grafana/tollhouse.json").read_text())
+
+
+def queries() -> list[str]:
+    """Of the dashboard's panels, as Prometheus gets them."""
+    panels = [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    assert all(panel["title"] and panel["targets"] for panel in panels)
+    found = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [expr.replace("$__rate_interval", "5m").replace("$instance", ".*") for expr in found]
+
+
+def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
+    """Each is a rule that promtool accepts."""
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries())]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    promtool("check", "rules", file)
+
+
+def test_alerts_and_dashboard_name_metrics_that_exist(installations: Any) -> None:
+    """Of a server that has just begun: what is renamed here is renamed there."""
+    tollhouse: Tollhouse = installations()
+    tollhouse.start()
+    shown = set(scraped(tollhouse))
+    named = {name for text in (*(alert["expr"] for alert in ALERTS), *queries()) for name in METRIC.findall(text)}
+    assert set() == named - shown - ONLY_SOMETIMES
+
+
+def test_the_commands_of_the_runbooks_exist() -> None:
+    """Each is a command with the options that are named."""
+    commands = set(re.findall(r"`(tollhouse [^`]+)`", RUNBOOKS))
+    assert len(commands) > 10
+    for command in commands:
+        words = [word for word in command.split()[1:] if word.islower() and not word.startswith("-")]
+        options = [word for word in command.split() if word.startswith("--")]
+        verbs = [*words]
+        while verbs:
+            done = subprocess.run([COMMAND, *verbs, "--help"], capture_output=True, text=True)
+            if done.returncode == 0:
+                break
+            verbs.pop()  # an argument
+        assert verbs and "Commands:" not in done.stdout, command
+        assert [] == [option for option in options if option not in done.stdout], command

@@ -1,0 +1,84 @@
+"""The units of systemd: what systemd says of them, and that Tollhouse starts with what they say."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.configuration.reader import load
+from tests.acceptance.conftest import COMMAND, ROOT, installations
+
+__all__ = ["installations"]
+
+SYSTEMD = ROOT / "deploy/systemd"
+SYSTEM_UNITS = ("tollhouse.service", "tollhouse-agent.service")
+SETTINGS = {"tollhouse.service": "tollhouse.toml", "tollhouse-agent.service": "agent.toml"}
+EXPOSURE = 2.0
+
+analysed = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+
+
+def service(name: str) -> configparser.SectionProxy:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(SYSTEMD / name)
+    return unit["Service"]
+
+
+@analysed
+@pytest.mark.parametrize("name", SYSTEM_UNITS)
+def test_the_exposure_of_a_unit_is_small(name: str) -> None:
+    """`systemd-analyze security` gives each unit of the system at most 2.0 of 10."""
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SYSTEMD / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found[1]) <= EXPOSURE, done.stdout
+
+
+@analysed
+@pytest.mark.parametrize("name", [*SYSTEM_UNITS, "tollhouse.socket", "user/tollhouse-agent.service"])
+def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say about a unit whose program is installed."""
+    unit = tmp_path / Path(name).name
+    for each in (SYSTEMD / name).parent.glob("*.s*"):
+        (tmp_path / each.name).write_text(each.read_text().replace("=tollhouse ", f"={COMMAND} "))
+    whose = ["--user"] if name.startswith("user/") else []
+    done = subprocess.run(
+        ["systemd-analyze", *whose, "verify", "--man=no", unit],
+        capture_output=True,
+        text=True,
+        env={"XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("name", SYSTEM_UNITS)
+def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
+    """The settings load, also with their examples switched on; they name the unit's directory and its credentials."""
+    text = (SYSTEMD / SETTINGS[name]).read_text()
+    path = tmp_path / "settings.toml"
+    for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):
+        path.write_text(variant)
+        config = load(path, env={})
+        assert Path("/var/lib") / service(name)["StateDirectory"] == config.data_dir
+    identity = service(name)["LoadCredential"].partition(":")[0]
+    secrets = re.findall(r'"(/run/.+)"', text)
+    assert secrets
+    assert set() == {each for each in secrets if not each.startswith(f"/run/credentials/{name}/{identity}_")}
+
+
+def test_the_gateway_starts_by_the_command_of_its_unit(installations: Any) -> None:
+    """The words of ExecStart start a server from the settings beside the unit."""
+    text = (SYSTEMD / "tollhouse.toml").read_text()
+    one = installations(config=re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", text).replace("/var/lib/tollhouse", "data"))
+    words = service("tollhouse.service")["ExecStart"].split()
+    assert ["tollhouse", "serve", "--config", "/etc/tollhouse/tollhouse.toml"] == words
+    assert one.start().startswith("http://127.0.0.1:")
+    one.stop()
