@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 AUDIT := .venv-audit
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-code test-system test-clients faults soak bench lint format hooks lock prices vendor audit sbom clean
+.PHONY: help run quick test test-program test-system test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+	docs docs-reference screenshots
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,25 +25,75 @@ $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
 	$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
+# The console is tested in a real browser. Debian's is installed where that is possible; elsewhere it has to be there.
+CHROMIUM := chromium chromium-browser google-chrome google-chrome-stable
+$(VENV)/chromium.stamp: $(VENV)/test.stamp
+	@found=$$TOLLHOUSE_CHROMIUM$$(for name in $(CHROMIUM); do command -v $$name; done); \
+	if [ -z "$$found" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >$(VENV)/chromium.log; \
+	  else \
+	    echo "the tests of the console need Chromium: install it (Debian: apt-get install chromium fonts-dejavu-core)," \
+	      "or set TOLLHOUSE_CHROMIUM to the path of one" >&2; exit 1; \
+	  fi; \
+	fi
+	@touch $@
+
+# Alerts are tested with promtool. Debian's package would start a server: it is unpacked beside the environment instead.
+$(VENV)/promtool.stamp: $(VENV)/run.stamp
+	@command -v promtool >/dev/null || ! command -v apt-get >/dev/null || ( \
+	  cd $(VENV) && apt-get download -qq prometheus 2>promtool.log && dpkg -x prometheus_*.deb prometheus && rm prometheus_*.deb \
+	) || echo "the tests of the alerts are skipped: promtool cannot be had (.venv/promtool.log)"
+	@touch $@
+
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-test: $(VENV)/test.stamp lint  ## the whole suite, in two halves beside each other, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -j 2 test-code test-system
+test: $(VENV)/test.stamp $(VENV)/chromium.stamp lint  ## the whole suite, two parts at a time, and the wheel on every Python there is
+	@$(MAKE) --no-print-directory -k -j 2 test-program test-system test-code
 	@$(MAKE) --no-print-directory audit
 
-# Together all of tests/.
-test-code: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -rs --ignore tests/faults --ignore tests/integration --ignore tests/bench
+# Together all of tests/. The first two wait for processes and disks, the last for the processor.
+PROGRAM := tests/acceptance tests/browser tests/clients tests/deploy
+SYSTEM := tests/faults tests/integration tests/bench
+test-program: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/promtool.stamp
+	$(BIN)/python -m pytest -q -rs $(PROGRAM)
 
 test-system: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -rs tests/faults tests/integration tests/bench
+	$(BIN)/python -m pytest -q -rs $(SYSTEM)
+
+test-code: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -rs $(addprefix --ignore=,$(PROGRAM) $(SYSTEM))
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
+
+deb: $(VENV)/run.stamp  ## build the Debian package for this machine's release into dist/
+	@deploy/debian/build.sh dist
+
+test-deb: $(VENV)/test.stamp  ## install, upgrade and purge the package in a booted Debian (needs root and debootstrap)
+	$(BIN)/python -m pytest -q -rs -m 'chroot or not chroot' tests/deploy/test_debian.py --timeout 900
+
+test-container: $(VENV)/test.stamp  ## carry the Containerfile out without a runtime, and start the result (needs root and debootstrap)
+	$(BIN)/python -m pytest -q -rs -m 'chroot or not chroot' tests/deploy/test_container.py --timeout 900
+
+.venv-kubernetes/stamp: deploy/kubernetes/tools.sh $(VENV)/run.stamp
+	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python
+	@touch $@
+
+kubernetes-tools: .venv-kubernetes/stamp  ## build helm and kustomize with Go, for the tests of deploy/kubernetes
+
+RULES := deploy/kubernetes/kustomize/monitoring/prometheusrule.yaml
+
+# Kustomize cannot put a file into a field, so this one is written; Helm takes deploy/prometheus/rules.yaml as it is.
+kubernetes-rules:  ## write the alerts of deploy/prometheus into the manifests for Kustomize
+	@printf '%s\n' '# Written by `make kubernetes-rules` from deploy/prometheus/rules.yaml.' \
+	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' \
+	  'metadata:' '  name: tollhouse' '  namespace: tollhouse' 'spec:' > $(RULES)
+	@sed '/^#/d; s/^./  &/' deploy/prometheus/rules.yaml >> $(RULES)
 
 faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what was lost and counted twice
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults --timeout 3600
@@ -49,12 +101,21 @@ faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what 
 MINUTES ?= 30
 soak: $(VENV)/test.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
+	TOLLHOUSE_ORDER_SEED=0 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
 	tests/integration/test_order_of_items.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py --timeout 3600
 
-bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
+SCENARIOS ?= main
+bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios
+	$(BIN)/python -m tests.bench $(SCENARIOS)
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
+
+bench-peers: $(VENV)/test.stamp  ## the same load and the same kill beside an OpenTelemetry Collector (needs Go), Phoenix and MLflow
+	$(BIN)/python -m tests.bench.peers
+
+bench-growth: $(VENV)/test.stamp  ## throughput, latency and memory while the backlog, series, devices, keys ... grow: docs/images/growth
+	$(BIN)/python -m tests.bench.growth --plots docs/images/growth
 
 lint: $(VENV)/test.stamp  ## ruff and strict mypy, tests included
 	$(BIN)/ruff check .
@@ -64,6 +125,20 @@ lint: $(VENV)/test.stamp  ## ruff and strict mypy, tests included
 format: $(VENV)/test.stamp  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs-reference: $(VENV)/run.stamp  ## write what the documents take from the code: configuration, commands, HTTP API, limits
+	$(BIN)/python -m gateway.cli.reference
+
+$(DOCS)/stamp: requirements-docs.lock
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
+screenshots: $(VENV)/chromium.stamp  ## take the pictures of the documents again
+	$(BIN)/python -m tests.browser.pictures docs/images
+
+docs: $(DOCS)/stamp  ## build the documents as a site, links checked, into build/site
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --clean
 
 hooks: $(VENV)/test.stamp  ## run the linters before every commit
 	$(BIN)/pre-commit install
@@ -75,6 +150,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o requirements-dev.lock
 	$(BIN)/uv $(LOCK) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
+	$(BIN)/uv $(LOCK) --group docs -o requirements-docs.lock
 	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock
 
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
@@ -102,6 +178,9 @@ sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies 
 	@mkdir -p dist
 	$(AUDIT)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
 	  -o dist/tollhouse.cdx.json
+
+release: $(VENV)/test.stamp  ## build wheel and sdist twice, compare them, write dist/ with SHA256SUMS (SNAPSHOT=1 to try it)
+	$(BIN)/python deploy/release.py $(if $(SNAPSHOT),--snapshot)
 
 clean:  ## delete environments and caches, never data
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

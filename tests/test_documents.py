@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import parsed_yaml
+from tests.faults.scenarios import SCENARIOS
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")
@@ -41,6 +44,27 @@ def test_the_tests_of_the_threat_model_exist() -> None:
             assert f"def {test}(" in (ROOT / file).read_text(), test
 
 
+def pages(nav: object) -> set[str]:
+    if isinstance(nav, str):
+        return {nav}
+    parts = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
+    return {page for part in parts for page in pages(part)}
+
+
+def test_every_document_is_in_the_navigation() -> None:
+    """A page without a line in mkdocs.yml is not found; the decisions are for those who change Tollhouse."""
+    nav = parsed_yaml((ROOT / "mkdocs.yml").read_text())["nav"]
+    docs = ROOT / "docs"
+    there = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if "decisions" not in path.parts}
+    assert there == pages(nav)
+
+
+def test_every_fault_scenario_is_in_the_reliability_statement() -> None:
+    """Under the name that the tests give it."""
+    rows = re.findall(r"^\| (F\d+) \| (.*?) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
+    assert SCENARIOS == dict(rows)
+
+
 @pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements*.lock")))
 def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
     """What is installed is what was locked, from whichever index."""
@@ -49,3 +73,11 @@ def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
     stated = re.findall(r"^[a-zA-Z]", text, re.MULTILINE)
     assert pinned and len(stated) == len(pinned)
     assert "http" not in re.sub(r"^[\w.-]+==.*$|#.*$", "", text, flags=re.MULTILINE)
+
+
+def test_a_decision_has_a_number_of_its_own() -> None:
+    """Its file and its title say the same one."""
+    files = sorted((ROOT / "docs/decisions").glob("*.md"))
+    numbers = [int(file.name[:4]) for file in files]
+    assert sorted(set(numbers)) == numbers
+    assert numbers == [int(re.findall(r"^# (\d+)\.", file.read_text())[0]) for file in files]

@@ -6,15 +6,22 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gateway.mounts import OPERATOR_API
+from gateway.operator.admission import AS
+from gateway.operator.socket import socket_path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("tollhouse")
@@ -77,17 +84,25 @@ class Tollhouse:
         secret: str = self.json("keys", "create", "--name", name, *grants)["secret"]
         return secret
 
-    def start(self, env: Mapping[str, str] | None = None, command: Sequence[str] = (str(COMMAND),)) -> str:
+    def start(
+        self,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = (str(COMMAND),),
+        *,
+        more: Sequence[str] = (),
+        close_fds: bool = True,
+    ) -> str:
         """Serve until stopped or killed; returns the address once it is ready."""
         assert self.process is None
         self.process = subprocess.Popen(
-            [*command, self.verb, "--config", str(self.config)],
+            [*command, self.verb, "--config", str(self.config), *more],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             cwd=self.directory,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            close_fds=close_fds,
         )
         assert self.process.stderr is not None
         self._reader = threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True)
@@ -102,6 +117,12 @@ class Tollhouse:
             if not line:
                 break
         raise AssertionError(f"not ready: exit {self.process.poll()}\n" + "\n".join(self.log[-20:]))
+
+    def grpc_url(self) -> str:
+        """Where the server that runs takes gRPC: the line after the one that `start` read."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().removeprefix("listening on grpc://").strip()
 
     def _collect(self, stream: Any) -> None:
         for line in stream:
@@ -135,11 +156,47 @@ class Tollhouse:
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
     def queued(self, route: str) -> int:
-        return next(int(row["queued"]) for row in self.json("spool", "status")["routes"] if row["route"] == route)
+        return int(self.route(route)["queued"])
 
     def route(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = next(row for row in self.json("spool", "status")["routes"] if row["route"] == name)
+        """As `spool status` shows it."""
+        status = self.json("spool", "status") if self.process is None else self.asked("/status")
+        found: dict[str, Any] = next(row for row in status["routes"] if row["route"] == name)
         return found
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.directory / str(tomllib.loads(self.config.read_text()).get("data_dir", "tollhouse-data"))
+
+    def asked(self, path: str) -> Any:
+        """
+        What the running server answers on its socket, as it would a command.
+
+        For what is asked again and again: a command is a process, and takes a second of the processor to begin.
+        """
+        connection = UnixConnection(socket_path(self.data))
+        try:
+            connection.request("GET", OPERATOR_API + path, headers={AS: "test"})
+            answer = connection.getresponse()
+            payload = json.loads(answer.read())
+        finally:
+            connection.close()
+        assert 200 == answer.status, payload
+        return payload
+
+
+class UnixConnection(HTTPConnection):
+    """HTTP on a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("tollhouse", timeout=60)
+        self._path = str(path)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(60)
+        self.sock.connect(self._path)
 
 
 def wait_for(condition: Any, timeout_s: float, what: str) -> None:

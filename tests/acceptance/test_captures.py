@@ -35,7 +35,7 @@ CAPTURES = kept()
 FAMILIES = sorted({capture.family for capture in CAPTURES})
 PRICED = sorted({capture.family for capture in CAPTURES if capture.cost is not None})
 MILLIONTH = Decimal("0.000001")
-SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 COUNTER_WAIT_S = 2.0
 # Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it. And
 # after a start counters wait until the calls are known that were open before it.

@@ -9,13 +9,39 @@ from tests.acceptance.test_chain import chained
 
 
 def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> None:
-    """OTLP endpoints are tried with an empty export; the rest is unverified; what no key covers would be parked."""
+    """OTLP endpoints are tried with an empty export; streams that nothing is set up for are left out."""
     near, _, _ = chained(installations, tmp_path)
     found = {row["stream"]: row for row in near.json("check")["upstream"]}
     assert ("ok", "telemetry") == (found["traces"]["status"], found["traces"]["key"])
     assert "ok" == found["metrics"]["status"]
-    assert None is found["enroll"]["key"]
-    assert "parked: no key grants ai-control-plane:enroll-device" in near.run("check")
+    assert {"traces", "metrics"} == found.keys()
+
+
+def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path) -> None:
+    """A stream that the configuration publishes needs a key that covers it."""
+    near, _, _ = chained(installations, tmp_path)
+    near.config.write_text(near.config.read_text() + '[[publish]]\nstream = "cost-per-team"\n')
+    assert "parked: no key grants unit-cost_v1:manage_telemetry_records" in near.run("check")
+
+
+def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp_path: Path) -> None:
+    """Which types are mapped, where the upstream takes no events; and whether it validates drops."""
+    near, far, _ = chained(installations, tmp_path)
+    (tmp_path / "billing.key").write_text(far.key("billing", "--use-case", "Send Billing Data") + "\n")
+    one = near.config.read_text()
+    billing = f'[[upstream.keys]]\nname = "billing"\nsecret_file = "{tmp_path}/billing.key"\n'
+    near.config.write_text(
+        f'{one}{billing}use_cases = ["Send Billing Data"]\n[upstream.events.login]\nstream = "logins"\n'
+    )
+    said = near.attempt("check").stdout
+    assert "events      mapped: login; every other type is unmapped: kept here and not sent\n" in said
+    assert "billing-validation  under key 'billing': ok" in said
+    far.run("keys", "disable", "billing")
+    [found] = [row for row in near.json("check", code=1)["upstream"] if row["stream"] == "billing-validation"]
+    assert "refused" == found["status"]
+    assert "; drops are validated here alone" in near.attempt("check").stdout
+    near.config.write_text(near.config.read_text().replace("[upstream]", '[upstream]\nkind = "tollhouse"'))
+    assert "unmapped" not in near.attempt("check").stdout  # events leave as events
 
 
 def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> None:
@@ -30,6 +56,16 @@ def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> N
 def test_check_without_an_upstream(installations: Any) -> None:
     """No upstream is a fine configuration."""
     assert "kept, priced and shown here" in installations().run("check")
+
+
+def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
+    """It answers, or it does not; the upstream of an agent is its gateway."""
+    gateway = installations("gateway")
+    config = f'data_dir = "{tmp_path}/agent"\n[agent]\ngateway = "{gateway.start()}"\n'
+    agent = installations("agent", config=config)
+    assert "to http://127.0.0.1" in agent.run("check") and "upstream" not in agent.run("check")
+    gateway.stop()
+    assert "unavailable" == agent.json("check", code=1)["destinations"][0]["status"]
 
 
 def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None:
@@ -61,3 +97,19 @@ def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
     tollhouse = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')
     (problem,) = tollhouse.json("check", code=1)["problems"]
     assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot be read" in problem
+
+
+def test_check_tries_the_endpoint_of_own_telemetry(installations: Any) -> None:
+    """No record waits for it, so nothing is said of records."""
+    tollhouse = installations(more='[telemetry]\notlp_endpoint = "http://127.0.0.1:9"\n')
+    *_, found = tollhouse.json("check", code=1)["destinations"]
+    assert ("own telemetry", "unavailable", "http://127.0.0.1:9") == (found["name"], found["status"], found["to"])
+
+
+def test_check_reads_the_rate_card(installations: Any) -> None:
+    """A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback."""
+    one = installations(more='[prices]\nfile = "no-card.json"')
+    assert "prices.file: " in one.run("check", code=1)
+    one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')
+    done = one.attempt("check")
+    assert (2, True) == (done.returncode, "there is no stream 'nothing'" in done.stderr)

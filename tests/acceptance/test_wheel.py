@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,10 +26,11 @@ MINUTE_S = 60
 pytestmark = pytest.mark.timeout(10 * MINUTE_S)
 
 
-def run(*command: str | Path, directory: Path) -> str:
-    """The standard output of a command that ended well."""
+def run(*command: str | Path, directory: Path, **environ: Path) -> str:
+    """The standard output of a command that ended well; `environ` is added to the environment."""
     # Away from the checkout, so that Python finds what was installed and not what lies beside it.
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=8 * MINUTE_S)
+    env = {**os.environ, **{name: str(value) for name, value in environ.items()}}
+    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S)
     assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -74,4 +76,28 @@ def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path
     run(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
     run(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, directory=tmp_path)
+    assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
+
+
+PAGE = ROOT / "docs/install/wheel.md"
+
+
+@pytest.mark.parametrize("installer", ["pip", "pipx", "uv"])
+def test_the_page_installs_it_with_one_command(installer: str, wheel: Path, tmp_path: Path) -> None:
+    """The page's own line, with each installer; the dependencies come from the package index."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv", directory=tmp_path)
+    bin = tmp_path / "venv/bin"
+    if installer != "pip":
+        run(bin / "pip", "install", "--quiet", "--disable-pip-version-check", installer, directory=tmp_path)
+    (words,) = re.findall(rf"^ {{4}}(?:\S+/)?{installer} (.+) tollhouse-\S+\.whl$", PAGE.read_text(), re.MULTILINE)
+    places = {
+        "PIPX_HOME": tmp_path / "home",
+        "PIPX_BIN_DIR": bin,
+        "PIPX_DEFAULT_PYTHON": Path(sys.executable),
+        "UV_TOOL_DIR": tmp_path / "home",
+        "UV_TOOL_BIN_DIR": bin,
+        "UV_CACHE_DIR": tmp_path / "cache",
+        "UV_PYTHON": Path(sys.executable),
+    }
+    run(bin / installer, *words.split(), wheel, directory=tmp_path, **places)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
-from exporters.service.events import sent_as
+from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.settings import EventStream, UpstreamSettings
+from spool.record import Scalar, UsageEvent
 
 MAPPED = {"api_call": EventStream(stream="calls")}
 SERVICE = "http://cost.example"
@@ -27,3 +30,43 @@ def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | No
     """As an event where the upstream takes events, else as its stream; without a mapping it stays."""
     assert expected == sent_as(settings, "api_call")
     assert (expected if expected == "event" else None) == sent_as(settings, "login")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (UpstreamSettings(events=MAPPED), False),
+        (UpstreamSettings(base_url=SERVICE), True),
+        (UpstreamSettings(base_url=SERVICE, events=MAPPED), True),
+        (UpstreamSettings(base_url=SERVICE, kind="tollhouse"), False),
+    ],
+    ids=["nowhere to send", "no mapping", "another type is mapped", "another Tollhouse"],
+)
+def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) -> None:
+    """Towards the service alone, and only with an upstream."""
+    assert expected == is_unmapped(settings, "login")
+    assert not is_unmapped(UpstreamSettings(base_url=SERVICE, events=MAPPED), "api_call")
+
+
+@pytest.mark.parametrize(
+    ("value", "data", "expected"),
+    [
+        ("", {}, "1"),
+        ("tokens", {"tokens": 5}, "5"),
+        ("data.gb", {"gb": "0.1"}, "0.1"),
+        ("tokens", {}, None),
+        ("tokens", {"tokens": "many"}, None),
+        ("tokens", {"tokens": -5}, None),
+        ("tokens", {"tokens": True}, None),
+        ("tokens", {"tokens": "1e100"}, "1e100"),
+        ("tokens", {"tokens": "1e101"}, None),
+        ("tokens", {"tokens": "1e-101"}, None),
+        ("tokens", {"tokens": "1e9999999999"}, None),
+    ],
+)
+def test_what_an_event_amounts_to(value: str, data: dict[str, Scalar], expected: str | None) -> None:
+    """What its type's mapping names in it; without a mapping nothing."""
+    event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data)
+    settings = UpstreamSettings(events={"api_call": EventStream(stream="calls", value=value)})
+    assert (None if expected is None else Decimal(expected)) == amount_of(settings, event)
+    assert None is amount_of(UpstreamSettings(), event)

@@ -7,13 +7,13 @@ import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from exporters.destinations.ndjson import lines_of
 from exporters.errors import Misconfigured, Retryable

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from exporters.backoff import Backoff
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -149,6 +151,33 @@ def test_ids_of_another_form_are_kept_apart() -> None:
     )
     assert "gen_ai.response.id" not in said
     assert stand_in_ids(record_id(1)) == (span.trace_id, span.span_id)
+
+
+@pytest.mark.parametrize(
+    ("trace_id", "span_id"),
+    [
+        ("0" * 32, "a" * 16),
+        ("a" * 32, "0" * 16),
+        ("A" * 32, "a" * 16),
+        ("a" * 32, "aA" * 8),
+        ("a" * 30 + "  ", "a" * 16),
+        ("a" * 32, " a" * 8),
+        ("g" * 32, "a" * 16),
+        ("a" * 31, "a" * 17),
+        ("٣" * 32, "a" * 16),
+    ],
+)
+def test_only_plain_ids_stand_in_their_fields(trace_id: str, span_id: str) -> None:
+    """Lower-case digits of their number, not all zero: any other form is read back as it was."""
+    record = call(1, trace_id=trace_id, span_id=span_id)
+    (span,) = parsed(record)
+    said = attributes(span)
+    plain = {
+        "tollhouse.trace_id": (trace_id, r"(?!0{32})[0-9a-f]{32}"),
+        "tollhouse.span_id": (span_id, r"(?!0{16})[0-9a-f]{16}"),
+    }
+    for name, (written, form) in plain.items():
+        assert (None if re.fullmatch(form, written) else written) == said.get(name)
 
 
 def test_the_same_records_are_the_same_bytes() -> None:

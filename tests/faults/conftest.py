@@ -33,7 +33,8 @@ class Sites(Protocol):
     """
     Makes an installation with an upstream and an oracle, all by the chance of one round.
 
-    With a `key`, which `server` must admit, nothing is written before the first start.
+    With a `key`, which `server` must admit, nothing is written before the first start. Without `linger` there are as
+    many deliveries as can be, so that most is in hand when something happens.
     """
 
     def __call__(
@@ -43,6 +44,7 @@ class Sites(Protocol):
         hold: str = ...,
         timeout: str = ...,
         batch_records: int = ...,
+        linger: str = ...,
         server: str = ...,
         key: str = ...,
         spool: str = ...,
@@ -68,6 +70,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
         hold: str = "50ms",
         timeout: str = "2s",
         batch_records: int = 100,
+        linger: str = "0s",
         server: str = "",
         key: str = "",
         spool: str = "",
@@ -83,6 +86,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
             hold=hold,
             timeout=timeout,
             batch_records=batch_records,
+            linger=linger,
             server=server,
             spool=spool,
             more=more,

@@ -38,7 +38,7 @@ DRAIN_S = 30.0
 ROUTE = f"archive/{AI_TELEMETRY}"
 TABLES = (
     "facts", "entries", "sizes", "amendments", "commits", "books", "id_runs", "series", "routes", "deliveries", "dead",
-    "devices", "streams", "pending",
+    "devices", "clusters", "streams", "pending",
 )  # fmt: skip
 
 Damage = Callable[[Path, random.Random], None]
@@ -166,7 +166,10 @@ def change_types(file: Path, rng: random.Random) -> None:
     table = rng.choice(TABLES)
     connection = sqlite3.connect(file, isolation_level=None)
     try:
-        (text,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        found = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError(f"no table {table}")
+        [text] = found
         loose = text.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").replace(") STRICT", ")")
         for statement, values in ((loose.replace("NOT NULL", ""), True), (text, False)):
             connection.execute("PRAGMA writable_schema = ON")
@@ -179,7 +182,7 @@ def change_types(file: Path, rng: random.Random) -> None:
                 value = rng.choice([None, -(2**40), 7.5, "\u00e9", b"\xff\x00", 2**60, ""])
                 odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
                 connection.execute(odd, (value,))
-    except sqlite3.DatabaseError:  # without its log the file may have no tables yet
+    except sqlite3.DatabaseError:  # without its log, or of an earlier version, the file may not have the table
         flip_bits(file, rng)
     finally:
         connection.close()

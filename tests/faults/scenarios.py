@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
@@ -63,11 +63,13 @@ class Trial:
 
     def rounds(self, *, short: int, full: int, failed: Sequence[int] = ()) -> Iterator[random.Random]:
         """
-        A source of chance for each round: the seeds in `failed` (regressions), then new ones, `short` or `full`.
+        A source of chance for each round: the seeds in `failed` (regressions), then `short` ones that are the same in
+        every run, or `full` new ones.
 
         `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a test that fails.
         """
-        drawn: Iterable[int] = (random.SystemRandom().randrange(2**32) for _ in range(full if LONG else short))
+        chance = random.SystemRandom() if LONG else random.Random(self.name)
+        drawn = (chance.randrange(2**32) for _ in range(full if LONG else short))
         for seed in [int(SEED)] if SEED else [*failed, *drawn]:
             print(f"{self.name}: TOLLHOUSE_SEED={seed}")
             self.row.rounds += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Container
@@ -28,6 +29,7 @@ hold = "{hold}"
 base_url = "{url}"
 timeout = "{timeout}"
 batch_records = {batch_records}
+linger = "{linger}"
 [[upstream.keys]]
 name = "telemetry"
 secret_file = "{secret}"
@@ -36,6 +38,7 @@ use_cases = ["Send AI Telemetry"]
 name = "archive"
 type = "ndjson"
 path = "records.ndjson"
+linger = "{linger}"
 {more}
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
@@ -94,6 +97,17 @@ class FaultSite:
         name = "VmHWM:" if peak else "VmRSS:"
         (line,) = (line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) / 1024
+
+    def forget_peak(self) -> None:
+        """The most that was resident is counted from now on."""
+        assert self.tollhouse.process is not None
+        Path(f"/proc/{self.tollhouse.process.pid}/clear_refs").write_text("5")
+
+    def processor_s(self) -> float:
+        """What the server has used of the processors since it started."""
+        assert self.tollhouse.process is not None
+        fields = Path(f"/proc/{self.tollhouse.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def state(self) -> str:

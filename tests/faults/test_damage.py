@@ -50,10 +50,16 @@ def check(
     done = harm(copy, rng, kinds, only=only)
     print(f"{name}: {done}")
     with Said().listening() as said:
-        found = asyncio.run(judged(copy, calls, rng, said))
-    print(f"missing {len(found.missing)}, counted {found.counted}, said {dict(said.actions)}")
+        judge(trial, copy, calls, rng, said)
+
+
+def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said: Said) -> None:
+    found = asyncio.run(judged(directory, calls, rng, said))
+    repeats = sum(found.delivered.values()) - len(found.delivered)
+    print(f"missing {len(found.missing)}, counted {found.counted}, repeated {repeats}, said {dict(said.actions)}")
     assert [] == found.problems
-    trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
+    lost = max(0, len(found.missing) - found.counted)
+    trial.count(acknowledged=len(calls.acknowledged), lost=lost, duplicates=repeats)
 
 
 @pytest.mark.fault("F9")
@@ -80,10 +86,7 @@ def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) ->
         copy = fresh_copy(corpus, tmp_path / f"{rng.getrandbits(32):08x}")
         with Said().listening() as said:
             asyncio.run(_run_damaged(copy, calls, rng))
-            found = asyncio.run(judged(copy, calls, rng, said))
-        print(f"missing {len(found.missing)}, counted {found.counted}, said {dict(said.actions)}")
-        assert [] == found.problems
-        trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
+            judge(trial, copy, calls, rng, said)
 
 
 @pytest.mark.fault("F4")
@@ -98,10 +101,8 @@ def test_killed_while_it_salvages(trial: Trial, corpora: Corpora, tmp_path: Path
         for _ in range(3):
             start_and_kill(copy, after_s=rng.uniform(0.3, 1.5))
         with Said().listening() as said:
-            found = asyncio.run(judged(copy, calls, rng, said))
-        assert [] == found.problems
+            judge(trial, copy, calls, rng, said)
         assert 1 >= len([path for path in copy.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit()])
-        trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
 
 
 async def _run_damaged(directory: Path, calls: Calls, rng: random.Random) -> None:

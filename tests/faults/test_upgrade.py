@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spool.devices import Device
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -51,6 +52,19 @@ def test_an_earlier_directory_opens_drains_and_verifies(archive: Path, trial: Tr
         assert (CALLS, 0, []) == asyncio.run(drained(directory))
         assert (24, 24) == asyncio.run(_send_again(directory))
         trial.count(acknowledged=len(CALLS))
+
+
+def test_devices_of_an_earlier_directory_are_there(trial: Trial, tmp_path: Path) -> None:
+    """With the values that later columns begin with."""
+    directory = unpack(EARLIER[-1].with_name("v8.tar.xz"), tmp_path / "data")
+    for _ in trial.rounds(short=1, full=1):
+        [device] = asyncio.run(_devices(directory))
+        assert ("laptop-1", "linux", 0, "") == (device.id, device.platform, device.reset_version, device.revoked_by)
+
+
+async def _devices(directory: Path) -> list[Device]:
+    async with running(directory) as app:
+        return app.services.storage.devices.all()
 
 
 async def _send_again(directory: Path) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -14,7 +15,9 @@ from tests.faults.upstream import (
     CUT,
     RESET_MID_BODY,
     TAKE_AND_CUT,
+    Attempt,
     Behaviour,
+    ScriptedUpstream,
     hang,
     partly,
     refuse,
@@ -50,10 +53,23 @@ def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
     for rng in trial.rounds(short=1, full=20):
         site = sites(rng)
         url = site.start()
+        site.upstream.is_consistent = True
         site.upstream.behave(*FAILURES, *[ACCEPT] * len(FAILURES))
         with site.oracle.load(url, senders=2, pause_s=0.05):
             time.sleep(rng.uniform(4, 8))
         site.close(trial, timeout_s=HEALED_S)
+
+
+def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does() -> None:
+    """What was taken is not refused three times by the same answer, with 502 and 504 between or not."""
+    upstream = ScriptedUpstream(random.Random(0))
+    upstream.down()
+    upstream.is_consistent = True
+    attempt = Attempt(path="/v1/traces", authorization="", key="one", body=b"", calls={"call": "hash"})
+    assert TAKE_AND_CUT == upstream.receive(attempt, TAKE_AND_CUT)
+    drawn = (503, 502, 503, 504, 503)
+    assert [503, 502, 503, 504, 200] == [upstream.receive(attempt, refuse(status)).status for status in drawn]
+    assert {"call": 1} == upstream.taken
 
 
 @pytest.mark.fault("F13")

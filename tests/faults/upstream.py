@@ -30,6 +30,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from tests.faults.oracle import content_hash
 
+NO_ANSWERS = (502, 504)  # a gateway's words for none: they do not end a row of others
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 _PROTOBUF = "application/x-protobuf"
 
@@ -104,6 +105,10 @@ class ScriptedUpstream:
         self.secrets: set[str] | None = None  # when set: others are answered with 401
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
+        # Where answers are drawn by chance, what no service would answer is an acceptance instead: 413 to what it took
+        # before, and the same failure a third time, which by the rule for keys says that the request was not taken.
+        self.is_consistent = False
+        self._answers: dict[str, tuple[int, int]] = {}  # by key: the last status, and how often in a row
         self.port = 0
         self._rng = rng or random.Random()
         self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)
@@ -163,9 +168,18 @@ class ScriptedUpstream:
                 self.keys_of.setdefault(name, set()).add(attempt.key)
             if self.secrets is not None and attempt.authorization not in self.secrets:
                 return refuse(401)
+            is_answer = not behaviour.cut and behaviour.status not in NO_ANSWERS
+            if self.is_consistent and not behaviour.takes and is_answer:
+                status, times = self._answers.get(attempt.key, (0, 0))
+                times = times + 1 if status == behaviour.status else 1
+                self._answers[attempt.key] = behaviour.status, times
+                was_taken = attempt.key in self._remembered
+                behaviour = ACCEPT if times == 3 or (was_taken and behaviour.status == 413) else behaviour
             if not (behaviour.takes or behaviour.remembered):
                 return behaviour
             body_hash = hashlib.sha256(attempt.body).digest()
+            if not attempt.key:  # a row of a sync: sent as often as it likes
+                return behaviour
             known = self._remembered.get(attempt.key)
             if known is not None:
                 if known.body_hash != body_hash:

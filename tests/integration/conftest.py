@@ -17,6 +17,7 @@ from aiohttp import ClientResponse, ClientSession
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -81,6 +82,10 @@ class Serving:
         assert registry is not None
         _, secret = await registry.keys.create(name=name, scopes=scopes, use_cases=use_cases, actor=ACTOR)
         return secret
+
+    async def make_connection(self, id: str = "connection-1", **given: Any) -> None:
+        draft = ConnectionDraft(**{"name": f"bill of {id}", "cloud_provider": "MongoDB", **given})
+        await self.app.services.billing_connections.create(draft, id=id, actor=ACTOR)
 
     async def records(self) -> list[Inference | UsageMetric]:
         """Every closed record of a call or a counter, in order."""

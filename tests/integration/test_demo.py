@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +19,11 @@ from gateway.cli import main
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
 from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants
+from gateway.demo.savings import SAVINGS
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
+from gateway.recommendations.list import TYPES
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
@@ -34,13 +40,23 @@ PERIOD = Period(end=NOON, days=35, records=12_000)
 # word that is planted -> the detector that is to find it
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
-    "doubled-source": "doubled_source", "unused-cache": "unused_cache", "dear-model": "dear_model",
+    "doubled-source": "doubled_source",
     "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
     "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival",
     "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
 }  # fmt: skip
+# word that is planted -> the type of recommendations that is to tell it
+TOLD_BY = {
+    "unused-cache": "prompt_caching", "dear-model": "cheaper_model", "unread-cache": "cache_write_unread",
+    "priority-tier": "priority_tier", "regional-model": "regional_surcharge", "older-model": "newer_model",
+    "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
+    "repeated-questions": "response_cache",
+}  # fmt: skip
 # A plant may rightly alarm a second detector: costs that are reported too high are spend that rises.
-ALSO = {"cost-gap": {"spend_spike"}, "dear-model": {"spend_spike"}, "doubled-source": {"spend_spike"}}
+ALSO = {
+    "cost-gap": {"spend_spike"}, "dear-model": {"spend_spike", "newer_model"}, "doubled-source": {"spend_spike"},
+    "unused-cache": {"spend_spike"},
+}  # fmt: skip
 
 
 async def filled(directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1) -> Filled:
@@ -48,20 +64,24 @@ async def filled(directory: Path, plants: Collection[str] = (), *, period: Perio
 
 
 async def findings(directory: Path) -> set[str]:
-    """The detectors that found something in a directory that was filled."""
+    """The detectors and types that found something in a directory that was filled."""
     spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
     registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
     try:
-        return {str(insight.finding).partition(":")[0] for insight in await kept_insights(registry)}
+        found = {str(insight.finding).partition(":")[0] for insight in await kept_insights(registry)}
+        return found | {each.saving.type for each in await registry.recommendations.all()}
     finally:
         await registry.close()
         await spool.close()
 
 
 def test_every_detector_can_be_planted_for() -> None:
-    """No plant without a detector; ids that came again are counted hours after a start, later than a month is made."""
-    assert set(PLANTS) == set(FOUND_BY)
-    assert {detector.NAME for detector in DETECTORS} == {*FOUND_BY.values(), "repeated_ids", "moved_clock"}
+    """No plant without one; but a month has no ids that came again, no upstream, no clusters and no views."""
+    assert set(PLANTS) == {*FOUND_BY, *TOLD_BY}
+    assert {type.NAME for type in TYPES} == set(TOLD_BY.values())
+    assert {detector.NAME for detector in DETECTORS} == {
+        *FOUND_BY.values(), "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
+    }  # fmt: skip
 
 
 @pytest.mark.asyncio
@@ -70,6 +90,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
     done = await filled(tmp_path, seed=seed)
     assert (0, ()) == (done.inspected.merged.new, tuple(done.inspected.failed))
+    assert (0, ()) == (done.look.merged.new, tuple(done.look.failed))
     assert done.duplicates > 50
 
 
@@ -77,12 +98,12 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("words", [("spike", "missing-price", "retry-storm", "unrecognised", "parked-route"),
                                    ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
                                     "unknown-arrival"),
-                                   ("cost-gap",), ("dear-model",), ("doubled-source",)])  # fmt: skip
+                                   ("cost-gap",), ("dear-model",), ("doubled-source",), tuple(SAVINGS)])  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
     await filled(tmp_path, words, period=Period(end=NOON, days=35, records=30_000))
     detectors = await findings(tmp_path)
-    wanted = {FOUND_BY[word] for word in words}
+    wanted = {(FOUND_BY | TOLD_BY)[word] for word in words}
     assert wanted <= detectors
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
 
@@ -97,7 +118,7 @@ async def test_the_least_month_shows_a_plant(tmp_path: Path, word: str) -> None:
         directory = tmp_path / str(number)
         period = Period(end=end, days=days, records=records)
         await fill(directory, period, seed=number, plants=(word,), clock=FakeClock(end))
-        assert FOUND_BY[word] in await findings(directory)
+        assert (FOUND_BY | TOLD_BY)[word] in await findings(directory)
 
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
@@ -203,3 +224,18 @@ def test_used_wrongly(tmp_path: Path) -> None:
     assert "no insight with this id" in run("insights", "show", "nothing", *data_option, code=2)
     assert "give --status or --effort" in run("insights", "set", "nothing", *data_option, code=2)
     assert "status must be one of" in run("insights", "list", *data_option, "--status", "open", code=2)
+
+
+def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
+    """`--serve` goes on as a server over the month; a wrong address is told before anything is filled."""
+    wrong = CliRunner().invoke(main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"])
+    assert (2, False) == (wrong.exit_code, (tmp_path / "no").exists())
+    words = ("demo", "--data", str(tmp_path / "month"), "--days", "2", "--records", "200", "--serve")
+    program = (sys.executable, "-m", "gateway", *words, "--listen", "127.0.0.1:0")
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        link = next(line.strip() for line in process.stdout if "#link=" in line)
+        with urlopen(link.partition("#")[0], timeout=30) as page:
+            assert b"<title>" in page.read()
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(30)

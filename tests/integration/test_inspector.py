@@ -19,6 +19,8 @@ from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
+from spool.registry.views import Anomalies, ViewDraft
+from tests.integration.conftest import ACTOR
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
 
@@ -100,6 +102,31 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         item["title"] for item in items if "refused" in item["title"]
     ]
     assert "2.50" in {item["cost_impact"] for item in items}
+
+
+@pytest.mark.asyncio
+async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer) -> None:
+    """What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone."""
+    day, now = 86400, server.clock.now()
+    usual = [("search", ago, "10") for ago in range(1, 30)] + [("ads", ago, "0.01") for ago in range(1, 30)]
+    spent = enumerate([*usual, ("search", 1, "70"), ("ads", 2, "500")])
+    await add(
+        server.services.log,
+        *(call(n, at=now - ago * day, team=team, cost=cost, cost_source="reported") for n, (team, ago, cost) in spent),
+    )
+    known = ("team", "model", "tag:gone")
+    for name, fields in (
+        ("search", {"filter": {"team": ("search",)}}),
+        ("not wanted", {"anomalies": Anomalies(enabled=False)}),
+        ("broken", {"group_by": ("tag:gone",)}),
+    ):
+        draft = ViewDraft(name=name, principal_dimension="team", **fields)
+        await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
+    await inspector(server.services).inspect()
+    items = (await server.ask("GET", "/insights")).payload["insights"]
+    [anomaly] = [item for item in items if item["title"].startswith("The view")]
+    assert ("70.00", True) == (anomaly["cost_impact"], "The view search spent $80.00" in anomaly["title"])
+    assert "the team search with $80.00" in anomaly["description"]
 
 
 class Broken:

@@ -15,13 +15,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 import pytest_asyncio
 
 from gateway import app as apps
-from gateway import assembly
+from gateway import listeners
 from gateway.app import App
+from gateway.assembly import services as assembly
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.http import listener
 from spool.clock import SystemClock
@@ -95,6 +97,22 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
     again.send_signal(signal.SIGINT)
     assert (0, "") == (await ended(again))[:2]
     assert first.startswith("listening on http://")
+
+
+async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
+    """At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once."""
+    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
+    while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
+        assert process.returncode is None
+    url, _, secret = link.partition("#link=")
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url) as page:
+            assert (200, "text/html") == (page.status, page.content_type)
+        for status in (201, 401):
+            async with session.post(f"{url}api/sessions", json={"link": secret}) as signed_in:
+                assert status == signed_in.status
+    process.send_signal(signal.SIGTERM)
+    await ended(process)
 
 
 async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path: Path) -> None:
@@ -270,7 +288,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the drain has waited for in vain is cut off, not waited for again."""
-    monkeypatch.setattr(apps, "DRAIN_S", 0.1)
+    monkeypatch.setattr(listeners, "DRAIN_S", 0.1)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
@@ -287,7 +305,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
 
 async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that has arrived is answered though its commit outlasts what uploads are given."""
-    monkeypatch.setattr(apps, "UPLOAD_S", 0.05)
+    monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listener, "STOP_S", 0.05)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing_hours import BillingHours
+from spool.billing.drops import BillingDrops, DropRows
+from spool.billing.hours import BillingHours
+from spool.clusters import ClusterRows
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceRows
 from spool.ledger.rows import LedgerRows, LedgerStore
@@ -20,8 +22,8 @@ from spool.streams import StreamReader, StreamRows
 
 PAGE = Path(__file__).parents[2] / "docs/storage-engines.md"
 OWED = (
-    Log, PlanReader, Deliveries, PartialReports, DeviceRows, StreamRows, StreamReader, BillingHours,
-    RegistryStore, RegistryRows, LedgerStore, LedgerRows,
+    Log, PlanReader, Deliveries, PartialReports, DeviceRows, ClusterRows, StreamRows, StreamReader, BillingHours,
+    DropRows, BillingDrops, RegistryStore, RegistryRows, LedgerStore, LedgerRows,
 )  # fmt: skip
 
 

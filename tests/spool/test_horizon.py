@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from spool.log.horizon import Horizon
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
@@ -55,3 +59,31 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     assert {AI_TELEMETRY: 1, USAGE_EVENTS: 1} == answers[0]
     assert all(answer in (opened, closed) for answer in answers)
     assert closed == answers[-1]
+
+
+@pytest.mark.asyncio
+async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
+    """Hundreds of commits while some are open wake a reader now and then, and it misses none of them."""
+    clock = MovedClock()
+    horizon = Horizon(hold_s=10, clock=clock)
+    seen: list[int] = []
+    has_all = asyncio.Event()
+
+    async def read() -> None:
+        async for closed in horizon.changes(AI_TELEMETRY):
+            seen.append(closed)
+            if closed == 501:
+                has_all.set()
+
+    reader = asyncio.create_task(read())
+    for number in range(2, 502):
+        horizon.freeze()
+        clock.move(1)
+        horizon.thaw({AI_TELEMETRY: number})
+        await asyncio.sleep(0)
+    assert len(seen) < 250
+    clock.move(11)
+    async with asyncio.timeout(5):
+        await has_all.wait()
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.identity import STEP_NS, is_long, of_call, of_event, of_moment, of_point, of_shadow
+from spool.identity import LONG_ENOUGH, STEP_NS, is_long, of_call, of_event, of_moment, of_point, of_shadow
 from spool.record import Inference
 
 START = 1_790_000_000 * 1_000_000_000
@@ -44,6 +46,13 @@ def call(source: str = "otel", **fields: object) -> Inference:
 def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: bool) -> None:
     """The prefix is the leading letters up to the first - or _."""
     assert long == is_long(response_id)
+
+
+@given(st.text(st.sampled_from("aZ0-_é"), max_size=40))
+def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
+    """Whatever the id looks like, by the rule as it is written."""
+    prefix = re.match(r"[A-Za-z]+[-_]", response_id)
+    assert is_long(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:

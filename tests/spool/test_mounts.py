@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spool import mounts
-from spool.mounts import FSYNC, MEMORY, mount_of
+from spool.disks import mounts
+from spool.disks.mounts import FSYNC, MEMORY, mount_of
 
 TABLE = r"""
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw

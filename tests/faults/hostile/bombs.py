@@ -17,6 +17,7 @@ class Bomb(NamedTuple):
     content_type: str
     make: Callable[[int], bytes]  # of about so many bytes
     is_packed: bool = True  # sent as gzip
+    method: str = "POST"
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -47,12 +48,33 @@ def _names(size: int) -> bytes:
     return field(1, field(2, field(2, field(1, b"\1" * 16) + b"".join(pairs))))
 
 
+def _numbers(size: int, number: bytes) -> bytes:
+    return b"[" + b",".join([number] * (size // (len(number) + 1))) + b"]"
+
+
+def _call(size: int, number: bytes) -> bytes:
+    """One event of LiteLLM, of which the messages are nearly all; without a model it is no record to deliver."""
+    return b'{"id":"x","call_type":"completion","messages":%b}' % _numbers(size, number)
+
+
+def _generation(size: int, number: bytes) -> bytes:
+    body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(size, number)  # no id: rejected once read
+    return b'{"id":"e","type":"generation-create","body":%b}' % body
+
+
+def _packed_document(size: int) -> bytes:
+    """A log record behind another line, which unfolds to the size."""
+    record = b'{"schemaType":"ModelInvocationLog","input":{"inputBodyJson":%b}}' % _numbers(size, b"NaN")
+    return json.dumps({"records": [{"data": base64.b64encode(gzip.compress(b"{}\n" + record)).decode()}]}).encode()
+
+
 def _firehose(size: int) -> bytes:
     lines = base64.b64encode(gzip.compress(b'{"a":1}\n' * (size // 8))).decode()
     return json.dumps({"requestId": "r", "timestamp": 1, "records": [{"data": lines}] * 4}).encode()
 
 
 _TRACES, _LITELLM, _LANGFUSE = "/v1/traces", "/v1/ai-telemetry/litellm", "/api/public/ingestion"
+_ANY = "/v1/ai-telemetry"  # the format shows itself
 _IN_SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":['
 
 BOMBS = {
@@ -80,6 +102,21 @@ BOMBS = {
     "blank lines": Bomb(_LITELLM, JSON, lambda size: b'{"a":1}\n' + b" \n" * (size // 2)),
     "events of Langfuse": Bomb(_LANGFUSE, JSON, _repeated(b'{"batch":[', b"{}", b"]}")),
     "lines in a delivery": Bomb("/v1/ai-telemetry/bedrock", JSON, _firehose, is_packed=False),
+    "one call": Bomb(_LITELLM, JSON, lambda size: _call(size, b"[]")),
+    "one call with NaN": Bomb(_LITELLM, JSON, lambda size: _call(size, b"NaN")),
+    "items with NaN": Bomb(_LITELLM, JSON, _repeated(b"[", b'{"messages":%b}' % _numbers(400, b"NaN"), b"]")),
+    "one call behind another": Bomb(_LITELLM, JSON, lambda size: _call(1, b"1") + b"\n" + _call(size, b"NaN")),
+    "one event of Langfuse": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[%b]}' % _generation(size, b"[]")),
+    "one event with NaN": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[{},%b]}' % _generation(size, b"NaN")),
+    "events with NaN": Bomb(_LANGFUSE, JSON, _repeated(b'{"batch":[', _generation(400, b"NaN"), b"]}")),
+    "one event, format unknown": Bomb(_ANY, JSON, lambda size: b'{"batch":[%b]}' % _generation(size, b"NaN")),
+    "half characters": Bomb(_LITELLM, JSON, lambda size: _call(size, b'"%b"' % (b"\\ud800" * 100_000))),
+    "bytes that are no text": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[NaN,"%b"]}' % (b"\xff" * size)),
+    "one document in a delivery": Bomb("/v1/ai-telemetry/bedrock", JSON, _packed_document, is_packed=False),
+    "one usage event with NaN": Bomb("/v1/events", JSON, lambda size: b'{"data":{"a":%b}}' % _numbers(size, b"NaN")),
+    "one span": Bomb(_TRACES, JSON, lambda size: _IN_SPANS + b'{"other":%b}]}]}]}' % _numbers(size, b"[[]]")),
+    "digits": Bomb(_TRACES, JSON, lambda size: _IN_SPANS + b'{"other":%b}]}]}]}' % (b"1" * size)),
+    "a stream": Bomb("/unit-cost/v1/telemetry/metric/s", JSON, lambda size: _numbers(size, b"[]"), method="PUT"),
     "brackets": Bomb(_LITELLM, JSON, lambda size: b"[" * (size // 4)),
     "100,000 names": Bomb(_TRACES, PROTOBUF, _names, is_packed=False),
     "a prompt": Bomb(

@@ -127,7 +127,7 @@ class Disk:
 
     def whole(self) -> dict[str, bytes]:
         """Every file as the process saw it."""
-        return {name: file.whole() for name, file in self._names.items() if file is not None and _is_kept(name)}
+        return {name: file.whole() for name, file in self._names.items() if file is not None and is_kept(name)}
 
     def cut(self, rng: random.Random) -> Inventory:
         """What a power cut may leave."""
@@ -139,7 +139,7 @@ class Disk:
         for name, file in sorted(names.items()):
             if file is None:
                 left.append((name, 0, None))
-            elif _is_kept(name) and _parents_are_in(name, names):
+            elif is_kept(name) and _parents_are_in(name, names):
                 left.append((name, file.inode, file.cut(rng)))
         return left
 
@@ -165,7 +165,7 @@ def _parents_are_in(name: str, names: Names) -> bool:
     return not directory or directory in names
 
 
-def _is_kept(name: str) -> bool:
+def is_kept(name: str) -> bool:
     return not name.endswith("-shm")
 
 
@@ -182,14 +182,15 @@ def restore(left: Inventory, root: Path, attic: Path) -> None:
     """
     Make a directory what a cut has left.
 
-    Files keep their inode, which the marks of record files name: those that are not there now stand in the attic.
+    Files keep their inode, which the marks of record files name: those that are not there now stand in the attic. They
+    are known by their name, too: the number of a file that was removed is soon that of another.
     """
     attic.mkdir(exist_ok=True)
     for path in sorted(root.rglob("*"), reverse=True):
         if path.is_dir():
             path.rmdir()
         elif path.is_file():
-            path.rename(attic / str(path.stat().st_ino))
+            path.rename(attic / f"{path.stat().st_ino} {path.name}")
         else:
             path.unlink()  # a socket
     for name, inode, content in left:
@@ -197,7 +198,7 @@ def restore(left: Inventory, root: Path, attic: Path) -> None:
         if content is None:
             path.mkdir(mode=0o700)
             continue
-        kept = attic / str(inode)
+        kept = attic / f"{inode} {path.name}"
         if kept.exists():
             kept.rename(path)
         path.touch(mode=0o600)

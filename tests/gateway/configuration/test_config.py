@@ -98,9 +98,9 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     assert [
         "unknown key data_dr; did you mean data_dir?",
         'server.max_body_bytes must be a size such as "64MiB"',
+        "upstream.compression: 'zip' is not known; did you mean 'gzip'?",
         'server.listen must be HOST:PORT, such as "127.0.0.1:4318"',
         "upstream.base_url is required when upstream.keys are given",
-        "upstream.compression: 'zip' is not known; did you mean 'gzip'?",
         "upstream.keys[0] needs use_cases or scopes, never both",
         "upstream.keys[0].use_cases: 'Send AI Telemetri' is not known; did you mean 'Send AI Telemetry'?",
         "destinations[0].path is required for type 'ndjson'",

@@ -15,7 +15,7 @@ from gateway.configuration.sections import Config
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| (\S+) \|", re.MULTILINE)
-SECTIONS = ("server", "spool", "devices", "log")
+SECTIONS = ("server", "spool", "devices", "container", "clusters", "billing", "log")
 
 
 def rows() -> list[tuple[str, str, str]]:

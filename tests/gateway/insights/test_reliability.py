@@ -7,15 +7,18 @@ from decimal import Decimal
 
 from gateway.insights.detectors import (
     dead_letters,
-    mute_device,
     retry_storm,
     stuck_route,
     unknown_arrival,
+    unmapped_events,
     unrecognised_shape,
 )
+from gateway.insights.detectors.senders import mute_device, silent_cluster
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
+from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
 from spool.devices import Device
+from spool.log.event_types import EventType
 from tests.gateway.insights.examples import NOW, found, impacts, spend
 
 RUNNING = RouteState(
@@ -103,6 +106,16 @@ def test_names_of_senders_are_cut_and_printable() -> None:
     assert len(finding.draft.description) < 600
 
 
+def test_clusters_that_report_no_more() -> None:
+    """Each by its name here, the one that was heard last first, with how to forget it."""
+    mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=0.0, last_seen=NOW - 2 * DAY_S)
+    yard = replace(mill, id="c-2", display_name="The yard", last_seen=NOW - DAY_S)
+    first, second = found(silent_cluster, silent_clusters=[mill, yard])
+    assert "The cluster The yard reports no more" == first.draft.title
+    assert "The cluster mill reports no more" == second.draft.title
+    assert "tollhouse clusters delete c-1 --confirm c-1" in second.draft.description
+
+
 def test_devices_that_fell_mute() -> None:
     """Heartbeats go on and telemetry stopped days ago; silent, revoked and working devices are not meant."""
     mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
@@ -114,3 +127,17 @@ def test_devices_that_fell_mute() -> None:
     ]
     [finding] = found(mute_device, devices=[mute, *others])
     assert "The device mute is alive and reports no AI calls" == finding.draft.title
+
+
+def test_usage_events_without_a_mapping() -> None:
+    """Types of the last week, the most frequent first."""
+    seen = [
+        EventType(type="login", count=2, last_seen=NOW - 60),
+        EventType(type="api_call", count=3, last_seen=NOW - 60),
+        EventType(type="old", count=9, last_seen=NOW - 8 * DAY_S),
+    ]
+    findings = found(unmapped_events, unmapped=seen)
+    assert ["3 usage events of the type api_call are unmapped", "2 usage events of the type login are unmapped"] == [
+        finding.draft.title for finding in findings
+    ]
+    assert "[upstream.events]" in findings[0].draft.description

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -10,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
+from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import RouteState
 from spool.log.values import Commit, LogStats
+from spool.registry.notices import CHANNEL_STATES, ChannelCounts, ChannelState
 
 STATS = LogStats(
     entries=7,
@@ -37,6 +40,17 @@ ROUTE = RouteState(
     dead=1,
     stuck=0,
     unknown=3,
+)
+
+
+CHANNEL = ChannelState(
+    name="on-call",
+    type="slack",
+    state="parked",
+    reason="404",
+    insights="none",
+    counts=ChannelCounts(waiting=2, sent=7, failed=1),
+    oldest=100.0,
 )
 
 
@@ -94,7 +108,7 @@ def test_sources_that_senders_name_are_bounded() -> None:
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
         metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
-    counted = {labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total"}
+    counted = {labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n}
     assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
     assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
 
@@ -114,6 +128,15 @@ def test_routes_and_space_are_read_when_asked() -> None:
     assert (7, 4096, 1000) == tuple(read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes"))
     assert 604800 == read["tollhouse_duplicate_window_seconds", ()]
     assert 3 == read["tollhouse_devices", (("state", "silent"),)]
+
+
+def test_clusters_and_container_files_are_read_when_asked() -> None:
+    """How many clusters are silent; what waits, and for how long."""
+    waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
+    read = samples(Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0)))
+    assert 2 == read["tollhouse_clusters", (("state", "silent"),)]
+    names = ("waiting_files", "waiting_bytes", "oldest_age_seconds")
+    assert (2, 700, 60) == tuple(read[f"tollhouse_container_{name}", ()] for name in names)
 
 
 def test_requests_are_counted_by_door_and_status() -> None:
@@ -173,3 +196,17 @@ def test_limits_are_shown_with_their_use() -> None:
     found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
     name = (("name", "server.max_inflight_bytes"),)
     assert (100, 40) == (found["tollhouse_limit", name], found["tollhouse_limit_used", name])
+
+
+def test_channels_of_notifications_have_their_series() -> None:
+    """What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does."""
+    idle = replace(CHANNEL, name="idle", state="running", oldest=None)
+    found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
+    name, series = ("channel", "on-call"), "tollhouse_notification"
+    ended = {state: found[f"{series}s_total", (name, ("state", state))] for state in ("sent", "failed")}
+    assert {"sent": 7.0, "failed": 1.0} == ended
+    assert 2.0 == found[f"{series}s_waiting", (name,)]
+    assert 60.0 == found[f"{series}_oldest_age_seconds", (name,)]
+    assert 0.0 == found[f"{series}_oldest_age_seconds", (("channel", "idle"),)]
+    states = {state: found[f"{series}_channel_state", (name, ("state", state))] for state in CHANNEL_STATES}
+    assert {"running": 0.0, "failing": 0.0, "parked": 1.0, "removed": 0.0} == states

@@ -76,7 +76,7 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
     assert {"page_count": 1, "item_count": 2, "total_count": 2} == {
         name: value for name, value in payload["pagination"].items() if name != "cursor"
     }
-    assert ["usage_date", "cost"] == payload["sorting"]["available"]
+    assert ["usage_date", "cost", "usage_amount"] == payload["sorting"]["available"]
     assert {"field": "model", "valid_values": [], "valid_types": ["string"]} in payload["filtering"]["available"]
 
 

@@ -1,14 +1,12 @@
-"""Destinations beside the upstream, the HTTP client, and what check reports, over real sockets and files."""
+"""Destinations beside the upstream and the HTTP client, over real sockets and files."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,16 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from exporters.check import check, check_destinations
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
-from exporters.settings import DestinationSettings, EventStream, UpstreamKey, UpstreamSettings
+from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from spool.record import Record, as_json
-from spool.registry.scopes import INGEST
+from tests.documents import blocks
 from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
@@ -115,9 +112,10 @@ def test_a_signature_is_what_the_page_says() -> None:
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
 
 
-def test_the_receiver_of_the_readme_tells_ours_from_others() -> None:
+def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
     """It takes what was signed now under its secret; another secret, body or time is not ours."""
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    document = (ROOT / "docs/operations/index.md").read_text()
+    (snippet,) = (block.text for block in blocks(document) if block.language == "python")
     names: dict[str, Any] = {}
     exec(snippet, names)
     now, body = str(int(CLOCK.now())), b'{"topic": "ai-telemetry", "records": [{"id": "1"}]}'
@@ -233,101 +231,6 @@ async def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
         await process.wait()
     lines = [orjson.loads(line)["input_tokens"] for line in archive.read_bytes().splitlines()]
     assert list(range(1, RECORDS + 1)) == lines
-
-
-@pytest.mark.asyncio
-async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
-    """An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace."""
-    upstream.judge = lambda request: (
-        Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
-    )
-    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
-    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
-    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
-    assert ("ok", "telemetry", False) == (
-        found["traces"].status, found["traces"].key, found["traces"].published,
-    )  # fmt: skip
-    assert ("refused", "403 no scope for sec-1") == (found["metrics"].status, found["metrics"].words)
-    assert ("refused", None) == (found["enroll"].status, found["enroll"].key)
-    assert "ai-control-plane:enroll-device" in (found["enroll"].words or "")
-    assert {b""} == {request.body for request in upstream.requests}
-    every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in found.values()))
-    found = {
-        one.stream: one for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
-    }
-    assert ("unverified", "all", True) == (
-        found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
-    )  # fmt: skip
-    assert f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
-
-
-@pytest.mark.asyncio
-async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
-    """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
-    key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
-    settings = UpstreamSettings(base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")})
-    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
-    events = found["usage-events"]
-    assert ("unverified", "cost", found["unit-cost"].url) == (events.status, events.key, events.url)
-    assert "events of the types api_call become unit cost" in (events.words or "")
-    assert {"ping", "billing-validation", "insights"} == {
-        one.stream for one in found.values() if one.status == "unused"
-    }
-    unmapped = replace(settings, events={}, paths={"unit-cost": "", "traces": ""})
-    found = {one.stream: one for one in await check(unmapped, clock=CLOCK)}
-    assert "usage events are kept here" in (found["usage-events"].words or "")
-    assert ("unused", "refused") == (found["traces"].status, found["unit-cost"].status)
-    ingest = UpstreamKey(name="t", secret_env="HOME", scopes=(INGEST,))
-    telemetry = UpstreamSettings(ai_telemetry_url=upstream.url, keys=(ingest,))
-    found = {one.stream: one for one in await check(telemetry, clock=CLOCK)}
-    assert {"traces": "ok", "metrics": "ok"} == {
-        one.stream: one.status for one in found.values() if one.status != "unused"
-    }
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("status", "found"), [(400, "unverified"), (401, "refused"), (404, "refused"), (429, "unavailable")]
-)
-async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
-    """Upstream and OTLP destinations alike: a key that is refused parks, a server that is busy does not."""
-    upstream.judge = lambda request: Reply(status, b"no", "text/plain")
-    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
-    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
-    streams = {one.stream: one.status for one in await check(settings, clock=CLOCK)}
-    collector = DestinationSettings(name="collector", type="otlp", url=f"{upstream.url}/secret")
-    (destination,) = await check_destinations([collector], clock=CLOCK)
-    assert (found, found) == (streams["traces"], destination.status)
-    assert upstream.url == destination.to.rstrip("/")
-
-
-@pytest.mark.asyncio
-async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """Files for writing without making them, OTLP by an empty export, a webhook's secret; nothing is left behind."""
-    (tmp_path / "file").touch()
-    destinations = [
-        DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),
-        DestinationSettings(name="there", type="focus", path=tmp_path / "file"),
-        DestinationSettings(name="directory", type="ndjson", path=tmp_path),
-        DestinationSettings(name="below a file", type="focus", path=tmp_path / "file" / "x"),
-        DestinationSettings(name="collector", type="otlp", url=upstream.url),
-        DestinationSettings(name="nobody", type="otlp", url="http://127.0.0.1:1"),
-        DestinationSettings(name="hook", type="webhook", url=upstream.url),
-        DestinationSettings(name="no secret", type="webhook", url=upstream.url, secret_file=tmp_path / "none"),
-    ]
-    found = {each.name: each.status for each in await check_destinations(destinations, clock=CLOCK)}
-    assert {
-        "new": "ok", "there": "ok", "directory": "refused", "below a file": "refused", "collector": "ok",
-        "nobody": "unavailable", "hook": "unverified", "no secret": "refused",
-    } == found  # fmt: skip
-    assert ["file"] == [each.name for each in tmp_path.iterdir()]
-    assert [("/v1/traces", b""), ("/v1/metrics", b"")] == [(each.path, each.body) for each in upstream.requests]
-
-
-@pytest.mark.asyncio
-async def test_no_upstream_is_nothing_to_check() -> None:
-    """Without a base_url there is no stream."""
-    assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
 
 
 @pytest.mark.asyncio

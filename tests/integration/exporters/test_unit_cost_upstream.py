@@ -79,6 +79,7 @@ class UnitCostSite:
             streams=spool.streams,
             learn=spool.book.learn,
             locks=ConnectionLocks(),
+            id_upstream=lambda drop: drop.upstream_id or drop.connection_id,
             single_writer=single_writer,
         )
         configs = build_routes(replace(self.settings, **changes), [], clock=clock, context=context)
@@ -271,11 +272,12 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
 
 @pytest.mark.asyncio
 async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
-    """Events of a mapped type are summed into its stream and leave as unit cost; others stay here."""
+    """Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay here."""
     mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
     await site.add(event(1, data={"count": 2}), event(2, data={"count": 3}), event(3, event_type="else"), event(4))
+    await site.add(event(5, shadow=True))
     async with site.forwarding(events=mapping):
-        await site.until({"delivered": 2, "shadow": 2}, "upstream/usage-events")
+        await site.until({"delivered": 2, "unmapped": 2, "shadow": 1}, "upstream/usage-events")
         await site.until({"delivered": 2})
     (total,) = await site.spool.streams.totals("calls")
     assert ("5", "acme") == (total.value, total.element_name)

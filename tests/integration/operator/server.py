@@ -18,9 +18,12 @@ from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from gateway.addresses.application import operator_application
 from gateway.authentication.access import Access
-from gateway.configuration.sections import DeviceSettings, ServerSettings
+from gateway.budgets.evaluator import BudgetEvaluator
+from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings, ServerSettings
+from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.services import OperatorServices
+from gateway.intake.billing_connections import BillingConnections
 from gateway.mounts import OPERATOR_API
 from gateway.operator.socket import OperatorSocket
 from spool.engines import MEMORY, open_storage
@@ -62,10 +65,10 @@ class OperatorServer:
     async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
         """A call on the socket, as the command line makes it."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
-            url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).with_query(query)
+            url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
             headers = {"X-Tollhouse-As": quote(by)}
             async with session.request(method, url, json=body, headers=headers) as response:
-                return Answer(response, await response.json())
+                return await _read(response)
 
     async def over_http(
         self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
@@ -75,7 +78,7 @@ class OperatorServer:
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(method, f"{self.url}{OPERATOR_API}{path}", json=body, headers=headers) as response,
         ):
-            return Answer(response, await response.json())
+            return await _read(response)
 
     async def create(self, name: str = "search team", **given: Any) -> dict[str, Any]:
         """A key, as its creation answers it."""
@@ -86,6 +89,11 @@ class OperatorServer:
         return created
 
 
+async def _read(response: aiohttp.ClientResponse) -> Answer:
+    """To its end, but of an event stream only that it began."""
+    return Answer(response, None if response.content_type == "text/event-stream" else await response.json())
+
+
 @asynccontextmanager
 async def operator_server(
     directory: Path,
@@ -93,14 +101,15 @@ async def operator_server(
     engine: str = MEMORY,
     api_key_file: Path | None = None,
     clock: MovedClock | None = None,
+    hold: float = 0,
     **services: Any,
 ) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
-    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
+    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=hold), clock=clock)
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
-    storage.devices.auditor = storage.registry.note_all
+    storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
     devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
     given = OperatorServices(
         log=storage.log,
@@ -114,13 +123,18 @@ async def operator_server(
             ConnectionLocks(),
             clock=clock,
         ),
+        billing_connections=BillingConnections(storage.registry, storage.billing_drops, clock, BillingSettings()),
         registry=storage.registry,
         access=access,
         ledger=storage.ledger,
+        budgets=BudgetEvaluator(
+            storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
+        ),
         clock=clock,
         secret=storage.secret,
         version="0",
         devices=devices,
+        clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
         **services,
     )
     root = web.Application()

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.operator import client as operator_client
 from spool.clock import SystemClock
+from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
 from spool.log.values import Submission
@@ -95,6 +96,32 @@ def test_lists_take_their_options(run: Run) -> None:
     assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
 
 
+def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> None:
+    """List, show, edit and delete under its exact id."""
+    mill = ReportedCluster(account="1", region="eu", name="mill")
+
+    async def report() -> None:
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(), clock=SystemClock())
+        await spool.clusters.report(mill)
+        await spool.close()
+
+    asyncio.run(report())
+    assert ["mill"] == [row["name"] for row in answer(run("clusters", "list", "--json"))["clusters"]]
+    (tmp_path / "config.json").write_text('{"every": 60}')
+    words = ("--display-name", "Mill", "--label", "team=search", "--disable", "--cluster-config", "config.json")
+    edited = answer(run("clusters", "edit", mill.id, *words, "--json"))
+    assert edited == answer(run("clusters", "show", mill.id, "--json"))
+    assert ("Mill", {"team": "search"}, False, {"every": 60}) == tuple(
+        edited["cluster"][name] for name in ("display_name", "labels", "enabled", "config")
+    )
+    (tmp_path / "config.json").write_text("[]")
+    assert "JSON object" in run("clusters", "edit", mill.id, "--cluster-config", "config.json", code=2).stderr
+    assert "nothing to change" in run("clusters", "edit", mill.id, code=2).stderr
+    run("clusters", "delete", mill.id, "--confirm", "mill", code=2)
+    run("clusters", "delete", mill.id, "--confirm", mill.id)
+    run("clusters", "show", mill.id, code=2)
+
+
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
     """Books that balance over nothing are no answer to a mistyped directory."""
     assert "created data directory" in run("spool", "verify").stderr
@@ -114,7 +141,9 @@ def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
         ("keys", "list"),
         ("devices", "list"),
         ("devices", "unenrolled"),
+        ("clusters", "list"),
         ("insights", "list"),
+        ("budgets", "list"),
         ("operators", "list"),
         ("streams", "list"),
         ("spool", "dead", "list"),
@@ -187,6 +216,31 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(run: Run, words: tuple[str
     assert "" == result.stdout
 
 
+def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
+    """Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name."""
+    run("views", "create", "--name", "All", "--principal", "model")
+    plan = ("--amount", "10", "--plan", "2026-11-01=12.50", "--alert", "80", "--forecast-alert", "100")
+    made = answer(run("budgets", "create", "--name", "Chat", "--view", "all", *plan, "--per", "model", "--json"))[
+        "budget"
+    ]
+    assert ({"monthly": {"2026-11-01": {"amount": "12.50"}}}, "10", {"80": "Y"}, {"100": "Y"}, "model") == tuple(
+        made[name] for name in ("planned_limits", "default_amount", "alerts", "forecast_alerts", "per")
+    )
+    id = made["id"]
+    edited = answer(run("budgets", "edit", id, "--silent-until", "2026-12-01", "--reason", "move", "--json"))["budget"]
+    assert {"until": "2026-12-01T00:00:00Z", "reason": "move"} == edited["silence"]
+    every = [word for name in ("current", "history", "burnup", "forecast") for word in ("--expand", name)]
+    shown = run("budgets", "show", id, *every).output
+    assert all(words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early to tell"))
+    assert "evaluated 1, alerts told: 0" in run("budgets", "evaluate").output
+    assert [] == answer(run("budgets", "owners", id, "--json"))["owners"]
+    assert [] == answer(run("budgets", "alerts", id, "--state", "fired", "--json"))["alerts"]
+    assert "hang on this view: Chat" in run("views", "delete", "all", code=2).stderr
+    assert "exact name" in run("budgets", "delete", id, "--confirm", "chat", code=2).stderr
+    run("budgets", "delete", id, "--confirm", "Chat")
+    assert [] == answer(run("budgets", "list", "--json"))["budgets"]
+
+
 def test_operators_are_kept_by_command(run: Run) -> None:
     """Add, list, password, remove; the password comes from standard input, never from an argument."""
     run("operators", "add", "ada@example.com", "--role", "admin", input="correct horse battery\n")
@@ -244,11 +298,13 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
 
     asyncio.run(work())
     shown = run("spool", "status").stdout
-    assert "usage events that are kept and not sent upstream: log in (tollhouse streams events)" in shown
-    assert "log in" in run("streams", "events").stdout
-    [row] = answer(run("streams", "events", "--sent", "no", "--json"))["event_types"]
+    assert "usage events that are kept and not sent upstream: log in (tollhouse events types)" in shown
+    assert "log in" in run("events", "types").stdout
+    [row] = answer(run("events", "types", "--sent", "no", "--json"))["event_types"]
     assert ("log\x1bin", 1, None) == (row["type"], row["count"], row["sent_as"])
-    assert [] == answer(run("streams", "events", "--sent", "yes", "--json"))["event_types"]
+    assert [] == answer(run("events", "types", "--sent", "yes", "--json"))["event_types"]
+    assert "log in" in run("events", "list").stdout
+    assert [] == answer(run("events", "list", "--type", "else", "--json"))["events"]
 
 
 def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,11 +317,11 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
         await spool.close()
 
     asyncio.run(work())
-    assert "it may be open still" in run("explain", "--record", known_as.id.hex(), code=2).stderr
+    assert "open" == answer(run("explain", "--record", known_as.id.hex()))["state"]
     monkeypatch.setenv("TOLLHOUSE_SPOOL__HOLD", "0s")
     shown = answer(run("explain", "--record", known_as.id.hex()))
-    assert (known_as.id.hex(), 1) == (shown["record"]["id"], shown["number"])
-    assert "no closed record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
+    assert (known_as.id.hex(), 1, "closed") == (shown["record"]["id"], shown["number"], shown["state"])
+    assert "no record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
     words = ("explain", "--record", "0" * 32, "--since", "2026-11-01")
     assert "was committed since 2026-11-01T00:00:00Z" in run(*words, code=2).stderr
     assert "--since goes with --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr

@@ -6,15 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
 from gateway.console.assets import console
-from gateway.mounts import CONSOLE
-from tests.integration.conftest import Serve
+from gateway.mounts import CONSOLE, OPERATOR_API
+from tests.integration.conftest import Serve, Serving
 
 STATIC = Path(gateway.console.__file__).parent / "static"
 OWN = [path for path in STATIC.rglob("*") if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"]
-LOADED = re.compile(r'(?:from|import)\s*\(?"([^"]+)"|(?:src|href)="([^"#]+)"')
+LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|(?:src|href)="([^"#]+)"')
 
 
 @pytest.mark.asyncio
@@ -92,6 +93,22 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
         assert 200 == private.status
 
 
+@pytest.mark.asyncio
+async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
+    """On a listener of its own it is told the address for senders; on theirs, the reader's own address is right."""
+    apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()
+    assert [apart.app.url, None] == [await telemetry_url(apart), await telemetry_url(shared)]
+
+
+async def telemetry_url(serving: Serving) -> object:
+    socket = UnixConnector(str(serving.app.config.data_dir / "operator.sock"))
+    async with (
+        ClientSession("http://localhost", connector=socket) as client,
+        client.get(f"{OPERATOR_API}/session", headers={"X-Tollhouse-As": "ada"}) as answer,
+    ):
+        return (await answer.json())["telemetry_url"]
+
+
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
     """What the policy would block is not written."""
@@ -102,7 +119,27 @@ def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
     )
 
 
+def test_every_page_is_in_the_list() -> None:
+    """Once, with a letter of its own after g."""
+    listed = (STATIC / "pages/list.mjs").read_text()
+    letters, names = re.findall(r'shortcut: "(.)"', listed), re.findall(r'import\("\./(\w+)\.mjs"\)', listed)
+    assert len(names) == len(letters) == len(set(letters))
+    assert sorted(["list", *names]) == sorted(path.stem for path in (STATIC / "pages").iterdir())
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_comments_stay_at_home(path: Path) -> None:
+    """They are for readers of the source: the browser gets every other line, at its own place."""
+    asset = console().assets.get(path.relative_to(STATIC).as_posix())
+    if asset is None:
+        return  # the page itself, which has none
+    source, served = path.read_text().splitlines(), asset.body.decode().splitlines()
+    assert len(source) == len(served)
+    assert all(line in ("", written) for line, written in zip(served, source, strict=True))
+    assert not [line for line in served if line.lstrip().startswith(("/*", " *", "//"))]
+    assert not [line for line in source if line and line not in served and not line.lstrip().startswith(("/", "*"))]
+
+
 def test_the_console_is_small() -> None:
-    """Script and style together under 150 KB as they are, each file under 200 KB."""
-    sizes = [len(asset.body) for asset in console().assets.values()]
-    assert sum(sizes) < 150_000 and max(sizes) < 200_000
+    """All its files together are under 200 KB; tests/browser/test_traffic.py measures what one page needs of them."""
+    assert sum(len(asset.body) for asset in console().assets.values()) < 200_000

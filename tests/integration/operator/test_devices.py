@@ -87,11 +87,27 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
     assert [f"device.{word}" for word in actions] == [row.action for row in rows]
 
 
+async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
+    """By its exact id, by whom."""
+    answer = await server.ask("POST", "/devices", {"id": "d9"})
+    assert (201, "d9", ADA) == (answer.status, answer.payload["device"]["id"], answer.payload["device"]["enrolled_by"])
+    assert None is answer.payload["device"]["last_seen"]  # it has not reported yet
+    for query in ({}, {"confirm": "d"}):
+        assert 400 == (await server.ask("DELETE", "/devices/d9", **query)).status
+    assert 200 == (await server.ask("DELETE", "/devices/d9", confirm="d9")).status
+    assert 404 == (await server.ask("DELETE", "/devices/d9", confirm="d9")).status
+    assert ["d0", "d1", "d2"] == await listed(server)
+    rows = [row for row in await audit_rows(server.registry) if row.target == "d9"]
+    assert [("device.admit", ADA), ("device.delete", ADA)] == [(row.action, row.actor) for row in rows]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
         ("POST", "/devices/d0/approve", None, 409),
         ("POST", "/devices/nobody/revoke", None, 404),
+        ("POST", "/devices", {"id": "d0"}, 409),
+        ("POST", "/devices", {"id": "a b"}, 400),
         ("PATCH", "/devices/d0", {"labels": {"no good": "x"}}, 400),
         ("PATCH", "/devices/d0", {"labels": {"team": "x" * 300}}, 400),
         ("PATCH", "/devices/d0", {"state": "revoked"}, 400),

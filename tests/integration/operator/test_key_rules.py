@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -41,6 +42,16 @@ async def test_a_name_of_two_characters_is_refused(server: OperatorServer, name:
     answer = await server.ask("POST", "/keys", {"name": name, "scopes": [INGEST]})
     assert 400 == answer.status
     assert [] == (await server.ask("GET", "/keys")).payload["keys"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["a{b}c", "${x}{{y}}", "a/b", "a b?c#d", "%7B", "..."])
+async def test_a_key_is_found_by_any_name(server: OperatorServer, name: str) -> None:
+    """Whatever characters a name has, its key is shown and deleted by it."""
+    await server.create(name)
+    path = f"/keys/{quote(name, safe='')}"
+    assert name == (await server.ask("GET", path)).payload["key"]["name"]
+    assert 200 == (await server.ask("DELETE", path, confirm=name)).status
 
 
 @pytest.mark.asyncio

@@ -26,6 +26,11 @@ def relative(call: OperatorAddress) -> str:
     return call.path.removeprefix(OPERATOR_API)
 
 
+def some_path(call: OperatorAddress) -> str:
+    """A path of a call whose parameters name nothing that is there."""
+    return relative(call).format(**dict.fromkeys(call.path_parameters, "1"))
+
+
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """The costs stand beside each hash, so tests may use small ones."""
@@ -61,11 +66,11 @@ def headers_of(answer: Answer) -> dict[str, str]:
 
 @pytest.mark.asyncio
 async def test_the_cookie_is_for_the_browser_alone(server: OperatorServer) -> None:
-    """HttpOnly, SameSite=Strict, only under /console."""
+    """HttpOnly, SameSite=Strict, and without a path, which is the folder of the operator API."""
     await account(server)
     answer = await server.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
     cookie = answer.cookies["tollhouse"]
-    assert (True, "Strict", "/console") == (cookie["httponly"], cookie["samesite"], cookie["path"])
+    assert (True, "Strict", "") == (cookie["httponly"], cookie["samesite"], cookie["path"])
     assert "no-store" == answer.headers["Cache-Control"]
 
 
@@ -85,9 +90,23 @@ async def test_a_session_opens_the_api(server: OperatorServer) -> None:
 )
 async def test_nothing_opens_without_a_session(server: OperatorServer, call: Any) -> None:
     """Every call but the sign-in itself is 401 for a stranger."""
-    path = relative(call).format(name="a", email="a", id="1", destination="a", topic="b")
-    answer = await server.over_http(call.methods[0], path, {} if call.takes else None)
+    answer = await server.over_http(call.methods[0], some_path(call), {} if call.takes else None)
     assert (401, "signed_out") == answer.error[:2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/backup", {"directory": "/tmp/stolen"}),
+        ("/bundles/export", {"file": "/tmp/stolen", "key": "long enough for it"}),
+        ("/bundles/import", {"file": "/etc/passwd", "key": "long enough for it"}),
+    ],
+)
+async def test_no_session_reads_or_writes_files(server: OperatorServer, path: str, body: object) -> None:
+    """Not even an administrator's: these calls name files of the server's machine, so they need its socket."""
+    answer = await server.over_http("POST", path, body, headers=await signed_in(server))
+    assert (403, "socket_only") == answer.error[:2]
 
 
 @pytest.mark.asyncio
@@ -183,8 +202,7 @@ async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role:
     for call in OPERATOR_ADDRESSES:
         if call.role is None or relative(call) in OPEN_TO_ALL_ROLES:
             continue
-        path = relative(call).format(name="a", email="nobody@example.com", id="1", destination="a", topic="b")
-        answer = await server.over_http(call.methods[0], path, {} if call.takes else None, headers=headers)
+        answer = await server.over_http(call.methods[0], some_path(call), {} if call.takes else None, headers=headers)
         refused = answer.status == 403 and answer.payload["error"]["type"] == "role"
         assert (ROLES.index(role) < ROLES.index(call.role)) == refused, call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,8 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     assert [] == shown["price_lines"]
     first = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
     assert ([ROUTE], []) == ([each["route"] for each in first["dead"]], first["deliveries"])
+    on_route = [{"route": ROUTE, "state": "dead", "last_error": "no"}]
+    assert (on_route, "unknown") == (first["routes"], shown["routes"][0]["state"])
     assert (404, "not_found") == (await server.ask("GET", f"/records/{'0' * 32}")).error[:2]
     assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
 
@@ -245,9 +248,9 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     read: list[int] = []
     whole = log.read
 
-    async def counted(topic: str, first: int, last: int) -> Sequence[Entry]:
+    async def counted(topic: str, first: int, last: int, **options: bool) -> Sequence[Entry]:
         read.append(max(0, last - first + 1))
-        return await whole(topic, first, last)
+        return await whole(topic, first, last, **options)
 
     monkeypatch.setattr(log, "read", counted)
     for number, most in ((39_500, 1), (20_000, 1), (3_500, 20_000), (10, 20_000)):
@@ -268,16 +271,31 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
     """With counts, when last seen, and how they leave; those that do not can be asked for."""
     mapped = {"api_call": "unit-cost stream calls"}
-    async with operator_server(tmp_path, events_sent_as=mapped.get) as server:
+
+    def is_unmapped(type: str) -> bool:
+        return type not in mapped
+
+    async with operator_server(tmp_path, events_sent_as=mapped.get, is_unmapped=is_unmapped) as server:
         for number, type in enumerate(("api_call", "api_call", "login")):
             event = UsageEvent(id=number.to_bytes(16), source="app", event_type=type)
-            kept = Submission(topic=USAGE_EVENTS, received=1, records=[event], identities=[Identity(event.id)])
+            kept = Submission(
+                topic=USAGE_EVENTS,
+                received=1,
+                records=[event],
+                identities=[Identity(event.id)],
+                amount_of=lambda event: Decimal("0.10") if event.event_type in mapped else None,
+            )
             await server.services.log.append(kept)
         api_call, login = (await server.ask("GET", "/event-types")).payload["event_types"]
         assert {
-            "type": "api_call", "count": 2, "last_seen": "2026-09-21T14:13:20Z", "sent_as": "unit-cost stream calls",
+            "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20Z",
+            "sent_as": "unit-cost stream calls", "unmapped": False,
         } == api_call  # fmt: skip
-        assert ("login", 1, None) == (login["type"], login["count"], login["sent_as"])
+        assert ("login", 1, None, True) == (login["type"], login["count"], login["sent_as"], login["unmapped"])
+        assert None is login["amount"]
+        await server.ask("POST", "/insights/run", {})
+        [insight] = (await server.ask("GET", "/insights")).payload["insights"]
+        assert "1 usage events of the type login are unmapped" == insight["title"]
         assert [login] == (await server.ask("GET", "/event-types", sent="no")).payload["event_types"]
 
 

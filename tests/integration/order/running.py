@@ -42,7 +42,7 @@ SETTINGS = SpoolSettings(hold=HOLD_S)
 SENDER = Bearer("sender", frozenset())
 prices = cache(PriceBook.load)
 
-SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "3"))  # of each case, and a fifth of those of mixed reports
 
 Row = dict[str, Any]

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import grpc
 import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
+from gateway.configuration.sections import ConfigError
 from gateway.http.tls import Certificate
 from gateway.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates
-from tests.integration.conftest import Serve
+from tests.integration.conftest import ACTOR, Serve
 
 pytestmark = pytest.mark.asyncio
 
@@ -79,10 +81,11 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
     addresses = (serving.url, serving.app.grpc_address)
     assert ["server", "server"] == await names_shown(addresses, certificates)
     shutil.copy(certificates.path("client.pem"), files["tls_cert_file"])
-    await serving.app.reload()
+    with pytest.raises(ConfigError, match="tls_cert_file"):
+        await serving.app.reload(ACTOR)
     assert ["server", "server"] == await names_shown(addresses, certificates)
     shutil.copy(certificates.path("client.key"), files["tls_key_file"])
-    await serving.app.reload()
+    await serving.app.reload(ACTOR)
     assert ["client", "client"] == await names_shown(addresses, certificates)
     root = grpc.ssl_channel_credentials(certificates.path("ca.pem").read_bytes())  # type: ignore[no-untyped-call]
     async with grpc.aio.secure_channel(serving.app.grpc_address, root) as channel:
@@ -102,3 +105,12 @@ async def test_files_that_do_not_belong_together_start_nothing(certificates: Cer
     """The certificate of one key with another."""
     with pytest.raises(ssl.SSLError):
         Certificate(certificates.path("server.pem"), certificates.path("client.key"), None)
+
+
+async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates: Certificates) -> None:
+    """In seconds, for an alert before it comes; as the openssl command reads it."""
+    settings = placed(tmp_path, certificates, "server")
+    command = ("openssl", "x509", "-enddate", "-noout", "-in", str(settings["tls_cert_file"]))
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().removeprefix("notAfter=")
+    certificate = Certificate(settings["tls_cert_file"], settings["tls_key_file"], None)
+    assert ssl.cert_time_to_seconds(said) == certificate.ends_at

@@ -198,7 +198,7 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
     key = await serving.make_key("fleet", scopes=ALL)
     bare = {"device_id": "bare", "want_key": True}
     told = [said(await ask(serving, "enroll", bare, key)).get("key") for _ in range(2)]
-    assert (True, None) == (told[0].startswith("thd_bare_1_"), told[1])
+    assert (True, None) == (told[0].startswith("thd_bare_"), told[1])
     known = {"device_id": "known", "want_key": True, "fingerprint": "f"}
     first, again = [said(await ask(serving, "enroll", known, key)).get("key") for _ in range(2)]
     assert first == again
@@ -519,3 +519,28 @@ async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
     assert users[0].startswith("email:")
     assert (users[0], "anna") == (users[1], users[2])
     assert users[0] == found(serving, "a").labels["owner"]
+
+
+async def test_the_user_of_a_device_fills_what_its_records_leave_empty(serving: Serving) -> None:
+    """What a record says itself stays; a label `user` is stronger than the field."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    for id, told in (("d1", {"user": "ada"}), ("d2", {"user": "ada", "labels": {"user": "eve"}})):
+        await ask(serving, "enroll", {"device_id": id, **told}, key)
+    named = [*json_span()["attributes"], {"key": "user.id", "value": {"stringValue": "ben"}}]
+    for body in (traces("d1"), traces("d1", attributes=named), traces("d2")):
+        assert 200 == (await serving.send("/v1/traces", body, key=key)).status
+    assert ["ada", "ben", "eve"] == [record.user for record in await serving.records()]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_a_body_over_its_limit_names_the_setting(serve: Serve, extra: int) -> None:
+    """Up to it is taken."""
+    serving = await serve(config=config(max_body_bytes=2048))
+    key = await serving.make_key("fleet", scopes=ALL)
+    bare = len(json.dumps({"device_id": "d", "more": ""}))
+    answer = await ask(serving, "enroll", {"device_id": "d", "more": "x" * (2048 - bare + extra)}, key)
+    if not extra:
+        assert 200 == answer.status
+        return
+    assert (413, "body_too_large") == error(answer)
+    assert "2048 bytes after decompression (devices.max_body_bytes)" in said(answer)["error"]["message"]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from typing import Any
 
 import orjson
 import pytest
 
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.http.address import WHOLE_BYTES
+from gateway.http.slices import LARGE
+from gateway.normalise import billing
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
@@ -198,6 +202,17 @@ async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_what_is_decoded_in_one_go_is_small(serving: Serving, method: str) -> None:
+    """60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong."""
+    key = await writer(serving)
+    path = "/unit-cost/v1/telemetry/api-calls" if method == "DELETE" else "/unit-cost/v1/telemetry/metric/api-calls"
+    for size, status in ((WHOLE_BYTES, 400), (WHOLE_BYTES + 1, 413)):
+        answer = await serving.send(path, b" " * (size - 2) + b"[]", method=method, key=key)
+        assert status == answer.status
+
+
+@pytest.mark.asyncio
 async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> None:
     """After a stop the totals are there, and a record of another shape is refused as before."""
     first = await serve()
@@ -233,10 +248,30 @@ VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
 
 
 @pytest.mark.asyncio
+async def test_a_large_drop_is_checked_beside_the_event_loop(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80,000 rows are half a second of work."""
+    places = []
+
+    def read(body: bytes) -> billing.Drop:
+        places.append(threading.current_thread() is threading.main_thread())
+        return real(body)
+
+    real = billing.read
+    monkeypatch.setattr(billing, "read", read)
+    key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    for count in (1, LARGE // 100):
+        drop = orjson.dumps({"month": "2026-11", "data": [ROW] * count})
+        answer = await serving.send(VALIDATE.format("external"), drop, key=key)
+        assert said(answer)["connection"]["is_valid"]
+    assert [True, False] == places
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("segment", ["external", "anycost"])
 async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> None:
     """Under both words a valid drop is kept as it came, and the answer is the service's."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    await serving.make_connection()
     sent = b'{"month":  "2026-11", "operation": "sum", "data": [' + orjson.dumps(ROW) + b"]}"
     answer = await serving.send(DROPS.format(segment), sent, key=key)
     assert 200 == answer.status
@@ -268,6 +303,7 @@ async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> N
 async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any], words: str) -> None:
     """The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    await serving.make_connection()
     sent = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [ROW], **change})
     refused = await serving.send(DROPS.format("external"), sent, key=key)
     assert (400, "invalid_drop") == (refused.status, said(refused)["error"]["type"])
@@ -281,6 +317,7 @@ async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any],
 async def test_a_billing_key_opens_the_billing_endpoints_and_nothing_else(serving: Serving) -> None:
     """A key with only Send Billing Data is refused with 403 at every other endpoint."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    await serving.make_connection()
     valid = orjson.dumps({"data": [ROW]})
     assert 200 == (await serving.send(DROPS.format("anycost"), valid, key=key)).status
     assert 200 == (await serving.send(VALIDATE.format("anycost"), valid, key=key)).status

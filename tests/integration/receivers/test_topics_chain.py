@@ -70,6 +70,8 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
         await first.send(SUM, body(usage(value=value)), key=key)
     await first.send(SUM.replace("sum", "replace").replace("api-calls", "other"), body(usage(value=7)), key=key)
     await first.send("/unit-cost/v1/telemetry/other", b"true", method="DELETE", key=key)
+    await first.make_connection(upstream_id="there-1")
+    await site.make_connection("there-1")
     drop = b'{"operation": "sum",  "data": [' + orjson.dumps(ROW) + b"]}"
     await first.send(DROPS.format("anycost"), drop, key=billing)
     topics = (USAGE_EVENTS, UNIT_COST, BILLING_DATA)
@@ -78,7 +80,7 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
         assert await ids(first, topic) == await ids(site, topic)
     (there,) = await kept(site, BILLING_DATA)
     assert isinstance(there, BillingDrop)
-    assert drop == there.body
+    assert (drop, "there-1") == (there.body, there.connection_id)
     totals = {total.stream: total.value for total in await site.app.services.storage.streams.totals("api-calls")}
     assert {"api-calls": "3.5"} == totals
     assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]

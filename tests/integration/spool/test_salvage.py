@@ -185,6 +185,7 @@ async def test_a_transaction_that_was_cut_off_is_no_damage(
 ) -> None:
     """A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it."""
     first = await start()
+    await first.database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
     for number in range(10):
         await add(first.log, call(number))
     directory = killed(first.directory, tmp_path / "cut")

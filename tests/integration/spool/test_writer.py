@@ -52,6 +52,63 @@ async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
     await writer.close()
 
 
+class Groups:
+    """Commits at once, and keeps how many submissions each group held."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        self.sizes.append(len(group))
+        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+
+    async def between(self) -> bool:
+        return False
+
+
+async def test_a_lone_sender_waits_for_nobody() -> None:
+    """However long others would be gathered."""
+    groups = Groups()
+    writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
+    async with asyncio.timeout(10):
+        for number in range(5):
+            await writer.append(submission([call(number)]))
+        await writer.close()
+    assert [1] * 5 == groups.sizes
+
+
+async def test_behind_a_group_of_several_more_are_gathered() -> None:
+    """What comes within its time is one group; closing waits for no more of them."""
+    groups = Groups()
+    writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
+
+    def append(first: int, last: int) -> list[asyncio.Task[Receipt]]:
+        numbers = range(first, last + 1)
+        return [asyncio.create_task(writer.append(submission([call(number)]))) for number in numbers]
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*append(1, 2))
+        behind = append(3, 4)
+        await asyncio.sleep(0.05)
+        behind += append(5, 7)
+        await asyncio.sleep(0.05)
+        assert [2] == groups.sizes
+        await writer.close()
+        await asyncio.gather(*behind)
+    assert [2, 5] == groups.sizes
+
+
+async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> None:
+    """The wait ends by itself."""
+    groups = Groups()
+    writer = GroupWriter(groups.commit, groups.between, gather_s=0.05)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(writer.append(submission([call(number)])) for number in range(2)))
+        await writer.append(submission([call(3)]))
+    assert [2, 1] == groups.sizes
+    await writer.close()
+
+
 class HangingDisk:
     """Commits that return when a test lets them; what they committed is kept in order."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import permutations
 
 import pytest
@@ -388,16 +389,26 @@ async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -
 
 
 async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
-    """New events by type; repeats and other topics count nowhere, and the table stays small."""
+    """New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small."""
     spool = await open_spool()
     events = [event(number, "api_call") for number in range(3)] + [event(3, "login")]
-    for batch in (events, events[:1]):
+    amounts = {0: Decimal("1e30"), 1: Decimal("0.1"), 4: Decimal("0.2"), 5: Decimal(7)}
+    shadow = event(5, "api_call")
+    shadow[0].shadow = True
+    for batch in (events, events[:1], [event(4, "api_call"), event(6, "api_call"), shadow]):
         records, identities = zip(*batch, strict=True)
         await spool.log.append(
-            Submission(topic=USAGE_EVENTS, received=len(batch), records=records, identities=identities)
+            Submission(
+                topic=USAGE_EVENTS,
+                received=len(batch),
+                records=records,
+                identities=identities,
+                amount_of=lambda event: amounts.get(int.from_bytes(event.id)),
+            )
         )
     await add(spool.log, call(1))
-    seen = [EventType(type="api_call", count=3, last_seen=NOON), EventType(type="login", count=1, last_seen=NOON)]
+    api_calls = EventType(type="api_call", count=6, amount=Decimal(f"1{30 * '0'}.3"), last_seen=NOON)
+    seen = [api_calls, EventType(type="login", count=1, last_seen=NOON)]
     assert seen == list(await spool.log.event_types())
     many = [event(number, f"type {number}") for number in range(10, 3000)]
     records, identities = zip(*many, strict=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
@@ -42,6 +41,97 @@ async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
 
 
 @pytest.mark.asyncio
+async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> None:
+    """They are cut when the border moves, though nothing else changed; what waits already knows no border."""
+    await spooled.add(calls(1, 25))
+    await spooled.deliveries.declare([SPEC])
+    now = spooled.clock.now()
+
+    async def cut(below: int) -> Delivery | None:
+        return await spooled.deliveries.due(ROUTE, now=now, max_records=10, below=below)
+
+    first = await cut(13)
+    assert first is not None
+    spans = [span(first), *[span(await cut(below)) for below in (13, 13, 20, 99)]]
+    assert [(1, 10), (11, 12), None, (13, 19), (20, 25)] == spans
+    await spooled.deliveries.retry(first, reason="503", not_before=now, answer="503")
+    assert (1, 10) == span(await cut(1))
+
+
+@pytest.mark.asyncio
+async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
+    """What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return."""
+    await spooled.add(calls(1, 20))
+    await spooled.deliveries.declare([SPEC])
+    in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
+    await spooled.deliveries.retry(waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503")
+    other = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
+    await spooled.deliveries.declare([other], at_start=False)
+    assert {"orphaned", "running"} == {state.state for state in await spooled.deliveries.routes()}
+    await spooled.deliveries.declare([SPEC, other], at_start=False)
+    assert {"running"} == {state.state for state in await spooled.deliveries.routes()}
+    assert None is await due(spooled)
+    await spooled.deliveries.settle(in_hand, Settlement(delivered=10))
+    assert {"delivered": 10, "queued": 10} == await spooled.terms()
+    assert [0, 0] == [state.ambiguous for state in await spooled.deliveries.routes()]
+
+
+@pytest.mark.asyncio
+async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
+    """It may have been sent since the copy was made: a repeat under the same key is no second request."""
+    await spooled.add(calls(1, 20))
+    await spooled.deliveries.declare([SPEC])
+    before = await taken(spooled, max_records=10)
+    await spooled.deliveries.restored(hold_back=None)
+    await spooled.deliveries.declare([SPEC])
+    after = await taken(spooled, max_records=10)
+    assert (before.idempotency_key, True) == (after.idempotency_key, after.ambiguous)
+    assert {"queued": 20} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
+    """Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is delivered."""
+    await spooled.add(calls(1, 30))
+    await spooled.deliveries.declare([SPEC])
+    await deliver(spooled, await taken(spooled, max_records=10))
+    await taken(spooled, max_records=10)
+    await spooled.deliveries.restored(hold_back="of a backup")
+    await spooled.deliveries.declare([SPEC])
+    assert None is await due(spooled)
+    assert {"delivered": 10, "unknown": 20} == await spooled.terms()
+    cut, rest = await spooled.deliveries.unknowns()
+    assert [(11, 20), (21, 30), "of a backup"] == [(cut.first, cut.last), (rest.first, rest.last), rest.reason]
+    await spooled.deliveries.resolve(cut.id, sent=True)
+    await spooled.deliveries.resolve(rest.id, sent=False)
+    assert (21, 30) == span(await due(spooled))
+    assert {"delivered": 20, "queued": 10} == await spooled.terms()
+    assert [] == list((await spooled.log.books()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_what_is_handed_over_is_not_sent(spooled: Spooled) -> None:
+    """What is being sent stays, and what may have been taken, unless it is asked for; the books balance."""
+    await spooled.add(calls(1, 40))
+    await spooled.deliveries.declare([SPEC])
+    doubtful, in_hand, retried = [await taken(spooled, max_records=10) for _ in range(3)]
+    await spooled.deliveries.retry(doubtful, reason="no answer", not_before=0.0, ambiguous=True)
+    await spooled.deliveries.retry(retried, reason="503", not_before=0.0, answer="503")
+    apart = await spooled.deliveries.set_apart(ROUTE, reason="bundle 1", ambiguous=False)
+    assert [(21, 30), (31, 40)] == [(each.first, each.last) for each in apart]
+    for each in apart:
+        await spooled.deliveries.hand_over(each.id, damaged=1)
+    assert {"handed_over": 18, "damaged": 2, "queued": 20} == await spooled.terms()
+    (last,) = await spooled.deliveries.set_apart(ROUTE, reason="bundle 2", ambiguous=True)
+    assert (1, 10) == (last.first, last.last)
+    await spooled.deliveries.hand_over(last.id, damaged=0)
+    await deliver(spooled, in_hand)
+    assert None is await due(spooled)
+    assert {"handed_over": 28, "damaged": 2, "delivered": 10} == await spooled.terms()
+    assert [] == list((await spooled.log.books()).imbalances)
+
+
+@pytest.mark.asyncio
 async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     """A record that closes while a route is idle does not wait for others."""
     await spooled.deliveries.declare([SPEC])
@@ -55,9 +145,9 @@ async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) 
     """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
-    settlement = Settlement(delivered=6, refused=2, shadow=1, damaged=1, words="two were too old")
+    settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
     await spooled.deliveries.settle(await taken(spooled), settlement)
-    assert {"delivered": 6, "refused_upstream": 2, "shadow": 1, "damaged": 1} == await spooled.terms()
+    assert {"delivered": 5, "refused_upstream": 2, "shadow": 1, "unmapped": 1, "damaged": 1} == await spooled.terms()
     (refusal,) = await spooled.deliveries.partial_refusals(route=ROUTE)
     assert (1, 10, 2, "two were too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
     assert [] == list((await spooled.log.books()).imbalances)
@@ -251,6 +341,25 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     assert ((1, 1), [call(1)]) == (span(again), list(again.kept.records))
     await deliver(spooled, again)
     assert {"delivered": 2} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
+    """The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its own."""
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
+    (letter,) = await spooled.deliveries.dead()
+    edited = replace(call(1), request_model="gpt-5")
+    with pytest.raises(NotThere):
+        await spooled.deliveries.dead_edit(letter.id + 99, edited)
+    await spooled.deliveries.dead_edit(letter.id, edited)
+    assert {"queued": 1} == await spooled.terms()
+    again = await taken(spooled)
+    assert again.kept is not None and [edited] == list(again.kept.records)
+    await spooled.deliveries.set_aside(again, error="400 again", status="400")
+    assert [edited] == [letter.record for letter in await spooled.deliveries.dead()]
+    assert [call(1)] == list((await spooled.log.read(AI_TELEMETRY, 1, 1))[0].records)
 
 
 @pytest.mark.asyncio

@@ -38,11 +38,13 @@ class Counted:
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return await self.rows.load()
 
-    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+    async def write(
+        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> None:
         if self.broken:
             raise SpoolUnavailable("the disk is full")
         self.writes.append(len(devices))
-        await self.rows.write(devices, names, gone)
+        await self.rows.write(devices, names, gone, deleted)
 
 
 @pytest_asyncio.fixture(params=["sqlite", "memory"])
@@ -51,7 +53,8 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Counted(MemoryDevices())
         return
     database = await Database.open(
-        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("devices.sql"),))
+        tmp_path / "spool.sqlite",
+        lambda connection: migrate(connection, (script("devices.sql"), script("device_changes.sql"))),
     )
     yield Counted(SqliteDevices(database))
     await database.close()
@@ -65,7 +68,7 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
         hostname="mill", platform="linux", agent_version="1", user="ada", fingerprint="f", labels={"team": "search"},
         operator_labels={"team": "ads"}, generation=3, has_key=True, key_used=True, last_heartbeat=2.0,
         last_telemetry=3.0, heartbeat=b"{}", clock_offset_s=-1.5, flagged_at=4.0, version=7, facts_version=5,
-        sent_version=6, upstream_id="up-1", held="no",
+        sent_version=6, upstream_id="up-1", held="no", reset_version=2, revoked_by="site",
     )  # fmt: skip
     await table.keep(kept)
     await table.close()
@@ -181,3 +184,35 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     assert (2, 1) == (beat.version, beat.facts_version)
     assert (4, 3) == ((moved := beat.updated(facts=True, hostname="new")).version, moved.facts_version)
     assert replace(moved, hostname="") != beat
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
+    """Also if it was touched a moment before; one that enrols again in the same moment is there."""
+    table = await DeviceTable.open(rows)
+    await asyncio.gather(*(table.keep(device(id)) for id in ("gone", "touched", "back", "stays")))
+    table.touch(device("touched", last_seen=5.0))
+    change = AuditedChange(actor=ACTOR, action="device.delete", target="gone")
+    deleting = asyncio.create_task(table.delete(["gone", "touched", "back", "unknown"], [change]))
+    await asyncio.sleep(0)
+    assert {"stays"} == {each.id for each in table.all()}
+    await table.keep(device("back", hostname="new"))
+    await deleting
+    await table.close()
+    again = await DeviceTable.open(rows)
+    assert {"stays": "", "back": "new"} == {each.id: each.hostname for each in again.all()}
+
+
+@pytest.mark.asyncio
+async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
+    """The device is there as it was, and its deletion works later."""
+    table = await DeviceTable.open(rows)
+    await table.keep(device(hostname="mill"))
+    rows.broken = True
+    with pytest.raises(SpoolUnavailable):
+        await table.delete(["laptop-1"], [])
+    assert [device(hostname="mill")] == table.all()
+    rows.broken = False
+    await table.delete(["laptop-1"], [])
+    await table.close()
+    assert [] == (await DeviceTable.open(rows)).all()

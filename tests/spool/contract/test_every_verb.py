@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing_hours import BillingHours
+from spool.billing.drops import BillingDrops
+from spool.billing.hours import BillingHours
+from spool.container_files.rows import ContainerRows
 from spool.deliveries.protocols import Deliveries
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
+from spool.memory.billing_drops import MemoryBillingDrops
 from spool.memory.billing_hours import MemoryBillingHours
+from spool.memory.container_files import MemoryContainerRows
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
+from spool.sqlite.billing_drops import SqliteBillingDrops
 from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.container_rows import SqliteContainerRows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
@@ -29,6 +35,8 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports)),
     "billing_hours": (BillingHours, (SqliteBillingHours, MemoryBillingHours)),
+    "container_rows": (ContainerRows, (SqliteContainerRows, MemoryContainerRows)),
+    "billing_drops": (BillingDrops, (SqliteBillingDrops, MemoryBillingDrops)),
     "streams": (StreamReader, (SqliteStreams, MemoryStreams)),
 }
 
@@ -40,7 +48,7 @@ def verbs(protocol: type) -> set[str]:
 def called() -> set[tuple[str, str]]:
     """(name of the object, verb) of every call in the suite, as in `spool.log.append(...)`."""
     found = set()
-    for path in Path(__file__).parent.glob("*.py"):
+    for path in Path(__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue

@@ -20,7 +20,7 @@ from spool import memory
 from spool.clock import Clock
 from spool.errors import NotAllowed
 from spool.identity import of_call
-from spool.ledger.ledger import Ledger
+from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.rows import LedgerRows, LedgerStore
@@ -223,6 +223,35 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
 
 
 @pytest.mark.asyncio
+async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
+    """Thousands of records are read and added up a few hundred at a time; their sums are one transaction."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    class Watched(FakeLog):
+        async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+            seen.append((last - first + 1, turns))
+            return await super().read(topic, first, last)
+
+    seen: list[tuple[int, int]] = []
+    log, ledger = Watched(), await ledgers.open()
+    log.add([call()] * (4 * STEP + 1))
+    running = asyncio.create_task(others())
+    await ledger.catch_up(log)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    sizes, turns_seen = zip(*seen, strict=True)
+    assert (STEP, STEP, STEP, STEP, 1) == sizes
+    assert len(set(turns_seen)) == len(turns_seen)
+    assert 4 * STEP + 1 == (await total(ledger)).calls
+
+
+@pytest.mark.asyncio
 async def test_measures(ledgers: Ledgers) -> None:
     """Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -245,6 +274,26 @@ async def test_measures(ledgers: Ledgers) -> None:
     )  # fmt: skip
     assert (12, 100, 10) == (row.cache_write_1h_tokens, row.cached_input_tokens, row.cached_output_tokens)
     assert (700_200, (0, 1, *[0] * 9, 1)) == (row.latency_ms, row.latency)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "measures",
+    [("cost", "calls"), ("errors", "output_tokens"), ("cached_input_tokens",), ("latency_ms",), ("latency", "saved")],
+)
+async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple[str, ...]) -> None:
+    """What is asked for is the same whatever else is asked for; calls and money always are."""
+    log = FakeLog()
+    fields: dict[str, Any] = {"start_time": BEGIN * NS, "end_time": (BEGIN + 2) * NS, "input_tokens": 7}
+    for status in ("ok", "error", "cached"):
+        said = {**fields, "output_tokens": 3, "status": status, "cost": "0.5", "cost_source": "reported"}
+        log.add([call(id=status.encode().ljust(16), estimated_cost="0.25", **said)])
+    ledger = await ledgers.open()
+    await ledger.catch_up(log)
+    whole, few = await total(ledger), await total(ledger, measures=measures)
+    names = (*measures, "calls", "cost", "reported", "estimated", "saved")
+    assert [getattr(whole, name) for name in names] == [getattr(few, name) for name in names]
+    assert (3, "1") == (whole.calls, whole.cost)
 
 
 @pytest.mark.asyncio

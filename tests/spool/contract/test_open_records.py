@@ -30,6 +30,18 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
     assert (3, [call(1)[0], call(2)[0]]) == (log.closed_below(AI_TELEMETRY), await everything(log))
 
 
+async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) -> None:
+    """As they are by now, with what a later report added; every kept number is below the next."""
+    log = (await open_spool(hold=10)).log
+    assert (1, []) == (log.next_number(AI_TELEMETRY), await log.read(AI_TELEMETRY, 1, 9, with_open=True))
+    await add(log, call(1), call(2))
+    await add(log, call(1, user="ada"))
+
+    [entry] = await log.read(AI_TELEMETRY, 1, 9, with_open=True)
+    assert (3, 1, [call(1, user="ada")[0], call(2)[0]]) == (log.next_number(AI_TELEMETRY), entry.first, entry.records)
+    assert [] == await log.read(AI_TELEMETRY, 1, 9)
+
+
 async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
     """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
     log = (await open_spool(hold=10)).log

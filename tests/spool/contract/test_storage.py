@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.billing_hours import SentHour
+from spool.billing.hours import SentHour
 from spool.engines import ENGINES, engine_of, open_storage
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity

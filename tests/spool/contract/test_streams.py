@@ -8,10 +8,11 @@ import pytest
 
 from spool.deliveries.values import RouteSpec
 from spool.identity import Identity
+from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.stream_limits import size_of
-from spool.streams import period_start
+from spool.streams import TotalsPart, period_start
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
@@ -173,3 +174,26 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
     clock.move(2 * 86_400)
     await spool.log.retain()
     assert 1 == len(await spool.streams.totals("calls"))
+
+
+@pytest.mark.asyncio
+async def test_a_page_of_a_part(open_spool: Opener) -> None:
+    """Of a range whose end is not in it, and with one of the values in each dimension; counted under both."""
+    spool = await open_spool()
+    first = period_start(NOON * NS, "HOURLY")
+    hour = HOUR * NS
+    eu = [operation(n, start_time=first + n * hour) for n in range(4)]
+    us = operation(9, dimensions={"Region": ["us", "ca"]}, start_time=first + hour)
+    await add(spool, *eu, us)
+    query = ListQuery(sort=SortField("start_time"), order="asc", identity="key", limit=2)
+
+    async def starts(**part: Any) -> tuple[list[int], int]:
+        page = await spool.streams.page("calls", query, TotalsPart(**part))
+        return [(total.start_time - first) // hour for total in page.rows], page.total
+
+    assert ([0, 1], 5) == await starts()
+    assert ([1, 1], 3) == await starts(since=first + hour, until=first + 3 * hour)
+    assert ([0, 1], 4) == await starts(dimensions={"Region": ["eu"]})
+    assert ([1], 1) == await starts(dimensions={"Region": ["ca", "mx"]})
+    assert ([0, 1], 5) == await starts(dimensions={"Region": ["ca", "eu"]})
+    assert ([], 0) == await starts(dimensions={"Region": ["eu"], "Team": ["a"]})

@@ -29,6 +29,16 @@ def test_bifrost_errors_and_several_calls() -> None:
     assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")]
+)
+def test_bifrost_operations_have_opentelemetrys_names(name: str, expected: str) -> None:
+    """Where it has one for the first word; else the word."""
+    trace = case("bifrost", "trace-offset-times")
+    call = next(span for span in trace["Spans"] if span["Kind"] == "llm.call")
+    assert expected == one("bifrost", trace | {"Spans": [call | {"Name": name}]}).operation
+
+
 def test_bifrost_bad_spans_cost_no_other() -> None:
     """A trace is one message, and each of its spans an item."""
     trace = case("bifrost", "trace-offset-times")

@@ -168,6 +168,32 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
     assert ("claude-x", None, "anthropic") == (named.request_model, named.response_model, named.provider)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
+    """AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round."""
+    answered = {**CHAT, "gen_ai.response.id": "chatcmpl-0123456789abcdef", "openai.response.service_tier": "flex"}
+    outer, inner = (answered, USED) if turned else (USED, answered)
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    told = (record.request_id, record.tags["service_tier"], record.input_tokens)
+    assert ("chatcmpl-0123456789abcdef", "flex", 10) == told
+    theirs = only(traces(span(3, {**USED, "gen_ai.response.id": "chatcmpl-0123456789abcdef"}, traceId=f"{9:032x}")))
+    assert theirs.id == record.id
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        [{**CHAT, "gen_ai.response.id": "chatcmpl-0123456789abcdef"}, CHAT],
+        [{**FAILED, "gen_ai.response.id": "chatcmpl-0123456789abcdef"}],
+    ],
+)
+def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) -> None:
+    """Of two answers below a sum neither is the sum's, nor is a failed attempt's."""
+    inner = [span(number, attributes, parent=1) for number, attributes in enumerate(below, start=2)]
+    (kept,) = [record for record in records(traces(span(1, USED), *inner)) if record.status == "ok"]
+    assert (10, None) == (kept.input_tokens, kept.request_id)
+
+
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
     """Cost and tokens go down one to one only."""
     outer = {**USED, "gen_ai.usage.input_tokens": 20, "gen_ai.usage.cost": 0.2, "gen_ai.usage.reasoning_tokens": 1}

@@ -83,6 +83,57 @@ def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
     assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
 
 
+HOURLY = {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100}
+COUNTED = {
+    "gen_ai.usage.input_tokens": 1508, "gen_ai.usage.output_tokens": 20,
+    "gen_ai.usage.cache_read.input_tokens": 1000, "gen_ai.usage.cache_write.input_tokens": 388,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scope", "attributes"),
+    [
+        ("com.anthropic.sdk.python", {
+            **CHAT, **COUNTED, **{f"anthropic.usage.cache_creation.{name}": count for name, count in HOURLY.items()},
+        }),
+        ("litellm", {
+            **CHAT, "gen_ai.usage.input_tokens": 1508, "gen_ai.usage.output_tokens": 20, "metadata.usage_object": str({
+                "prompt_tokens_details": {
+                    "cached_tokens": 1000, "cache_creation_tokens": 388, "cache_creation_token_details": HOURLY,
+                },
+            }),
+        }),
+        ("ai", {
+            "ai.operationId": "ai.generateText.doGenerate", "ai.model.provider": "anthropic.messages",
+            "ai.model.id": "claude-sonnet-4-5", "ai.usage.promptTokens": 120, "ai.usage.completionTokens": 20,
+            "ai.response.providerMetadata": json.dumps({"anthropic": {
+                "cacheCreationInputTokens": 388, "usage": {**ANTHROPIC, "cache_creation": HOURLY},
+            }}),
+        }),
+    ],
+)  # fmt: skip
+def test_writes_for_an_hour_are_read_where_a_product_tells_them(scope: str, attributes: dict[str, Any]) -> None:
+    """Apart from the others, as their price is."""
+    record = only(traces(span(1, attributes), scope=scope))
+    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"anthropic": {"usage": {"service_tier": "batch"}}}, "batch"),
+        ({"openai": {"serviceTier": "flex"}}, "flex"),
+        ({"openai": {"serviceTier": "default"}}, None),
+        ({"openai": "flex"}, None),
+    ],
+)
+def test_the_ai_sdk_tells_the_tier_that_decides_the_price(metadata: dict[str, Any], expected: str | None) -> None:
+    """Beside the counts of the provider, in its metadata."""
+    attributes = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m", "ai.usage.promptTokens": 1}
+    attributes["ai.response.providerMetadata"] = json.dumps(metadata)
+    assert expected == only(traces(span(1, attributes), scope="ai")).tags.get("service_tier")
+
+
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
     """Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out."""
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
@@ -154,6 +205,39 @@ def test_an_answer_of_mlflows_gives_its_id() -> None:
     answer = {"id": ANSWER_ID, "object": "chat.completion", "model": "gpt-4o", "usage": OPENAI, "choices": [SECRET]}
     record = only(traces(span(1, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(answer)})))
     assert (ANSWER_ID, *SETTLED) == (record.request_id, *counted(record))
+
+
+@pytest.mark.parametrize("name", ["output.value", "mlflow.spanOutputs"])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (message(usage={**ANTHROPIC, "service_tier": "batch"}), "batch"),
+        (message(service_tier="flex"), "flex"),
+        (message(response_metadata={"service_tier": "priority"}), "priority"),
+        (generation(usage_metadata=LANGCHAIN, response_metadata={"service_tier": "flex"}), "flex"),
+        (generation(response_metadata={"usage": {**ANTHROPIC, "service_tier": "batch"}}), "batch"),
+        (message(usage={**ANTHROPIC, "service_tier": "standard"}), None),
+        (message(service_tier=["flex"]), None),
+        (message(content=[{"service_tier": "flex"}]), None),
+    ],
+)
+def test_an_answer_gives_the_tier_that_decides_its_price(
+    answer: dict[str, Any], expected: str | None, name: str
+) -> None:
+    """What was said in it gives none."""
+    kind = {"mlflow.spanType": '"CHAT_MODEL"'} if name.startswith("mlflow") else LLM
+    record = only(traces(span(1, {**kind, name: json.dumps(answer)})))
+    assert expected == record.tags.get("service_tier")
+
+
+def test_a_stated_tier_is_stronger_than_that_of_an_answer() -> None:
+    """As an attribute of its own."""
+    attributes = {
+        **LLM,
+        "output.value": json.dumps(message(service_tier="flex")),
+        "openai.response.service_tier": "batch",
+    }
+    assert "batch" == only(traces(span(1, attributes))).tags["service_tier"]
 
 
 def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:

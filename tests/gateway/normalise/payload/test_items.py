@@ -15,6 +15,8 @@ import pytest
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload import json_cut, json_pieces
+from gateway.normalise.payload.cleaning import clean
 
 
 def whole(work: Generator[bytes, None, bytes]) -> bytes:
@@ -76,6 +78,62 @@ def test_the_first_line_may_be_the_broken_one(first: bytes) -> None:
     assert [first, b'{"a": 1}', b'{"b": 2}'] == items
 
 
+def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
+    """No line is JSON as it stands: a gateway writes NaN for a price that it does not know."""
+    assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}\n{"b": NaN}\n')
+    assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}{"b": NaN}')
+
+
+def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element is found by its end, which is not seen where it is no JSON."""
+    calls = 0
+
+    def count(raw: bytes) -> bytes:
+        nonlocal calls
+        calls += 1
+        return clean(raw)
+
+    monkeypatch.setattr(json_pieces, "clean", count)
+    assert ['{"a":1}', *['{"b":null}'] * 1000] == texts(b'[{"a":1}' + b',{"b":NaN}' * 1000 + b"]")
+    assert 1 == calls
+
+
+def test_text_of_a_neighbour_is_not_cleaned_where_a_quote_is_lost() -> None:
+    """What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it came."""
+    assert ['{"a":NaN}', '{"b":"x},{"c":"is NaN"}'] == texts(b'[{"a":NaN},{"b":"x},{"c":"is NaN"}]')
+
+
+def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element is looked into only where a window may have cut it."""
+    tries = 0
+
+    class Counting(Reworded):
+        def decode(self, text: bytes) -> Any:
+            nonlocal tries
+            tries += 1
+            return super().decode(text)
+
+    monkeypatch.setattr(json_cut, "_document", Counting(json_cut._document))
+    body = b"[" + b'{"a":[{"b":tru}],"c":1},' * 1000 + b"1" * 600_000 + b"]"
+    assert 1001 == len(list(payload.items(body)))
+    assert tries < 2.5 * 1000
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
+    """Of the last member of that name, whatever stands around it; no large element is copied."""
+    batch = [{"a": "x" * 2000, "b": "]},{"}] * many
+    document = json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}}).encode().replace(b"batch ", b"batch")
+    assert batch == [json.loads(bytes(item)) for item in payload.array_in(document, "batch")]
+    large = b'{"batch":[{"a":"' + b"x" * 4_000_000 + b'"} ,2]}'
+    tracemalloc.start()
+    items = list(payload.array_in(large, "batch"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (4_000_000, b"2") == (len(json.loads(bytes(items[0]))["a"]), bytes(items[1]))
+    assert peak < len(large) // 2
+
+
 def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
     """It spoils neither the lines before it nor those after, nor its own elements before the break."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
@@ -93,8 +151,8 @@ def test_documents_without_anything_between_them_are_taken_apart() -> None:
 def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
     """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
     dirty = b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
-    clean = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
-    assert clean == payload.clean(dirty)
+    cleaned = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
+    assert cleaned == clean(dirty)
 
 
 def test_deep_nesting_costs_one_item() -> None:
@@ -207,7 +265,7 @@ def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
 def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
     """Gateways cut bodies at some length, in the middle of a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
-    assert body == payload.clean(body)
+    assert body == clean(body)
 
 
 class Reworded:
@@ -220,7 +278,7 @@ class Reworded:
         try:
             return self._decoder.decode(text)
         except msgspec.DecodeError as error:
-            raise msgspec.DecodeError(f"(byte {payload.error_offset(error)}) is not what was expected") from error
+            raise msgspec.DecodeError(f"(byte {json_cut.error_offset(error)}) is not what was expected") from error
 
 
 @pytest.mark.parametrize(
@@ -236,7 +294,7 @@ class Reworded:
 def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an item ends is a place in the text, checked by decoding what stands before it."""
     expected = [bytes(item) for item in payload.items(body)]
-    monkeypatch.setattr(payload, "_document", Reworded(payload._document))
+    monkeypatch.setattr(json_cut, "_document", Reworded(json_cut._document))
     assert expected == [bytes(item) for item in payload.items(body)]
     assert len(expected) > 1
 

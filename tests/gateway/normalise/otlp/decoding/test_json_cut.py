@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp.decoding import json_cut, json_decoder, json_request
-from gateway.normalise.otlp.decoding.json_cut import JsonCut
+from gateway.normalise.otlp.decoding import json_decoder, json_request
+from gateway.normalise.payload import json_cut
+from gateway.normalise.payload.json_cut import JsonCut
 from gateway.normalise.payload.slices import Allowance
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
 from tests.gateway.normalise.otlp.test_span_cases import cases
@@ -34,6 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_cut, "WINDOW", 256)
     monkeypatch.setattr(json_request, "WHOLE", 0)
     monkeypatch.setattr(json_decoder, "MAX_SLICE", 512)
+    monkeypatch.setattr(json_decoder, "WINDOW", 256)
 
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -105,6 +107,14 @@ def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
     assert [7, 7] == [record.input_tokens for record in normalised(body).records]  # type: ignore[union-attr]
     nothing = b'{"resourceSpans":[null,{"scopeSpans":null},{"scopeSpans":[null,{"spans":null}]}]}'
     assert 0 == normalised(nothing).received
+
+
+@pytest.mark.parametrize("sign", [b":", b","])
+def test_blanks_longer_than_a_window_are_passed_over(sign: bytes, small: None) -> None:
+    """Behind a colon or a comma, as nobody prints them and JSON allows."""
+    body = in_json(traces(span(1, CALL), span(2, CALL)))
+    printed = body.replace(sign, sign + b"\n" * json_cut.LONGEST_NAME * 2, 3)
+    assert [7, 7] == [record.input_tokens for record in normalised(printed).records]  # type: ignore[union-attr]
 
 
 def test_a_large_span_is_read_without_its_content() -> None:

@@ -185,6 +185,8 @@ async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):
         await table.create(Draft(title="x", link=link), actor=ADA)
+    with pytest.raises(Invalid, match="link must be"):
+        await table.merge([Finding(key="a:b", draft=Draft(title="x", link=link))], looked_for=["a"])
     kept = await table.create(Draft(title="x", link=" https://example.com/a?b=c "), actor=ADA)
     assert "https://example.com/a?b=c" == kept.link
     with pytest.raises(Invalid, match="link must be"):

@@ -1,0 +1,1 @@
+"""What an operator does with an installation: reload, restart, back up, hand over."""

@@ -1,0 +1,154 @@
+"""A backup of a running installation, and what is restored from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.lifecycle.load import load
+from tests.acceptance.payloads import post, request, span
+
+Installations = Callable[..., Tollhouse]
+
+
+def restored(one: Tollhouse, backup: Path, *more: str, code: int = 0) -> tuple[Tollhouse, str]:
+    """Another installation from a backup, and what the command said."""
+    other = Tollhouse(one.directory.with_name("other"), one.config.read_text())
+    done = other.attempt("restore", str(backup), *more)
+    assert code == done.returncode, done.stdout + done.stderr
+    return other, done.stdout + done.stderr
+
+
+def send(one: Tollhouse, key: str, count: int, first: int = 0) -> None:
+    spans = [span(f"chatcmpl-{number:020}", start_ns=time.time_ns()) for number in range(first, first + count)]
+    assert 200 == post(one.url, request(spans), key).status
+
+
+def test_a_backup_under_load_is_whole(installations: Installations) -> None:
+    """Everything acknowledged before it is in it; books balance, the ledger agrees, keys work, files are private."""
+    one = installations()
+    key = one.key("load")
+    url = one.start()
+    backup = one.directory / "backup"
+    with load(url, key, connections=2) as tally:
+        wait_for(lambda: tally.acknowledged > 30, 30, "some load")
+        before = tally.records
+        assert "backed up to" in one.run("backup", str(backup))
+        wait_for(lambda: tally.records > before, 30, "more load")
+    assert {} == dict(tally.failed)
+    assert {0o700} == {backup.stat().st_mode & 0o777}
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in backup.iterdir()}
+    held = json.loads((backup / "manifest.json").read_text())["records"]["ai-telemetry"]
+    one.stop()
+    other, _ = restored(one, backup, "--queued", "hold")
+    assert {0o700} == {(other.directory / "tollhouse-data").stat().st_mode & 0o777}
+    books = other.json("spool", "verify")
+    kept = books["topics"]["ai-telemetry"]["accepted"]
+    assert books["balanced"]
+    assert held <= kept and before <= kept <= tally.records
+    try:
+        other.start()
+        send(other, key, 1, first=10**6)
+        (total,) = other.json("report")["rows"]
+        assert kept + 1 == total["calls"]
+    finally:
+        other.stop()
+
+
+UNREACHABLE = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "0s"
+[upstream]
+base_url = "http://127.0.0.1:1"
+[[upstream.keys]]
+name = "telemetry"
+secret_env = "NOBODY_ASKS_FOR_IT"
+use_cases = ["Send AI Telemetry"]
+"""
+
+
+def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) -> None:
+    """Without a decision nothing is restored; held back it waits for one; resent, cut deliveries keep their keys."""
+    one = installations(config=UNREACHABLE)
+    key = one.key("sender")
+    one.start(env={"NOBODY_ASKS_FOR_IT": "a-secret-of-the-upstream"})
+    send(one, key, 3)
+    wait_for(lambda: one.json("spool", "deliveries")["deliveries"], 20, "a delivery was cut")
+    backup = one.directory / "backup"
+    one.run("backup", str(backup))
+    one.stop()
+    other, told = restored(one, backup, code=2)
+    assert "upstream/ai-telemetry: 3 records" in told and "--queued" in told
+    assert [] == list(other.directory.glob("tollhouse-data*"))
+    other, told = restored(one, backup, "--queued", "hold")
+    assert "upstream/ai-telemetry: 3 records are held back" in told
+    route = other.route("upstream/ai-telemetry")
+    assert (0, 3) == (route["queued"], route["unknown"])
+    assert other.json("spool", "verify")["balanced"]
+    (unknown,) = other.json("streams", "list", "--unknown")["unknown"]
+    assert "it may have been sent since" in unknown["reason"]
+    shutil.rmtree(other.directory / "tollhouse-data")
+    other, told = restored(one, backup, "--queued", "resend")
+    route = other.route("upstream/ai-telemetry")
+    assert (3, 0, 3) == (route["queued"], route["unknown"], route["ambiguous"])
+
+
+def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
+    """Exit 2 or 1, and what is wrong; nothing is left behind."""
+    one = installations()
+    one.key("sender")
+    backup = one.directory / "backup"
+    one.run("backup", str(backup))
+    done = one.attempt("restore", str(backup))
+    assert (2, True) == (done.returncode, "is not empty" in done.stderr)
+    done = one.attempt("backup", str(backup))
+    assert (2, True) == (done.returncode, "exists already" in done.stderr)
+    done = one.attempt("backup", str(one.directory / "no" / "backup"))
+    assert (2, True) == (done.returncode, "does not exist" in done.stderr)
+    with (backup / "spool.sqlite").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"x")
+    other, told = restored(one, backup, code=1)
+    assert "spool.sqlite is not as it was" in told
+    (backup / "manifest.json").write_text("{}")
+    _, told = restored(one, backup, code=1)
+    assert "manifest.json is damaged" in told
+    (backup / "manifest.json").unlink()
+    _, told = restored(one, backup, code=2)
+    assert "is no backup" in told
+    assert [] == list(other.directory.glob("tollhouse-data*"))
+
+
+@pytest.mark.parametrize("delay_s", [0.6, 0.8, 1.0, 1.3])
+def test_a_kill_leaves_nothing_that_looks_whole(installations: Installations, delay_s: float) -> None:
+    """Of a backup or of a restore: either it is complete or it is not there, and the next attempt succeeds."""
+    one = installations()
+    one.key("sender")
+    backup, other = one.directory / "backup", Tollhouse(one.directory.with_name("other"), one.config.read_text())
+    for words, made in (
+        (["backup", str(backup), "--config", str(one.config)], backup),
+        (["restore", str(backup), "--config", str(other.config)], other.directory / "tollhouse-data"),
+    ):
+        process = subprocess.Popen(
+            [str(COMMAND), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(delay_s)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not made.exists():
+            subprocess.run([str(COMMAND), *words], check=True, timeout=60, capture_output=True)
+        assert not made.with_name(f"{made.name}.unfinished").exists()
+    assert ["sender"] == [row["name"] for row in other.json("keys", "list")["keys"]]
+    assert other.json("spool", "verify")["balanced"]

@@ -1,0 +1,107 @@
+"""Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.integration.payloads import json_span, json_traces
+
+NOTIFY = """
+[[notify]]
+name = "alerts"
+type = "webhook"
+url = "http://127.0.0.1:{port}/"
+secret_file = "alerts.secret"
+insights = "none"
+"""
+PERCENTS = (20, 40, 60, 80, 100)
+
+
+@pytest.fixture
+def received() -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The port of a webhook receiver, and what it got: the body with its `webhook-id`."""
+    bodies: list[dict[str, Any]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies.append({**body, "webhook-id": self.headers["webhook-id"]})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the test says what it got."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port, bodies
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def send_call(tollhouse: Tollhouse, key: str) -> None:
+    now = time.time_ns()
+    body = json_traces(json_span(startTimeUnixNano=str(now), endTimeUnixNano=str(now + 10**9)))
+    headers = {"Authorization": key, "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{tollhouse.url}/v1/traces", body, headers), timeout=30) as got:
+        assert 200 == got.status
+
+
+def has_fired(tollhouse: Tollhouse, id: str, count: int) -> bool:
+    """Whether so many thresholds have, after another evaluation: a call counts once its record is closed."""
+    tollhouse.run("budgets", "evaluate")
+    return len(tollhouse.asked(f"/budgets/{id}/alerts")["alerts"]) == count
+
+
+@pytest.mark.timeout(600)
+def test_kills_neither_lose_nor_repeat_an_alert(installations: Any, received: tuple[int, list[dict[str, Any]]]) -> None:
+    """
+    Five calls cross a threshold each. The server is killed at another moment of each evaluation, and starts again: in
+    the end each threshold has fired once, and the receiver knows each under one id.
+    """
+    port, bodies = received
+    tollhouse: Tollhouse = installations(more=NOTIFY.format(port=port))
+    (tollhouse.directory / "alerts.secret").write_text("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" + "\n")
+    key = tollhouse.key("sender")
+    tollhouse.run("views", "create", "--name", "All", "--principal", "model")
+    tollhouse.start()
+    alerts = [word for percent in PERCENTS for word in ("--alert", str(percent))]
+    # Five calls of 120 tokens in and 30 out.
+    plan = ("--measure", "tokens", "--amount", "750", "--every", "yearly")
+    made = tollhouse.json("budgets", "create", "--name", "Chat", "--view", "All", *plan, *alerts)
+    id = made["budget"]["id"]
+    for round in range(len(PERCENTS)):
+        send_call(tollhouse, key)
+        asking = subprocess.Popen(
+            [str(COMMAND), "budgets", "evaluate", "--config", str(tollhouse.config)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tollhouse.directory,
+        )  # fmt: skip
+        time.sleep(0.3 * round)
+        tollhouse.kill()
+        asking.wait(60)
+        tollhouse.start()
+        # One threshold after the other: of two that are crossed at once, the higher alone is told.
+        wait_for(partial(has_fired, tollhouse, id, round + 1), 60, f"alert {round + 1}")
+    fired = tollhouse.json("budgets", "alerts", id, "--sort-key", "percent", "--sort-order", "asc")["alerts"]
+    assert [(percent, "fired", True) for percent in PERCENTS] == [
+        (alert["percent"], alert["state"], alert["told"]) for alert in fired
+    ]
+    wait_for(lambda: len({body["webhook-id"] for body in bodies}) == len(PERCENTS), 60, "every alert at the receiver")
+    ids = defaultdict(set)
+    for body in bodies:
+        ids[body["data"]["fields"]["threshold"]].add(body["webhook-id"])
+    assert [1] * len(PERCENTS) == [len(each) for each in ids.values()]

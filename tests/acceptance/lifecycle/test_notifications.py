@@ -1,0 +1,106 @@
+"""Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import wait_for
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Receiver:
+    """A webhook that verifies signatures. It notes ids as they come, and answers once `open` is set."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.open = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                signed = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + body
+                key = base64.b64decode(SECRET.removeprefix("whsec_"))
+                expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+                if not hmac.compare_digest(expected, self.headers["webhook-signature"]):
+                    self.send_error(401)
+                    return
+                receiver.ids.append(self.headers["webhook-id"])
+                receiver.open.wait(60)
+                self.send_response(204)
+                self.end_headers()
+
+            def do_HEAD(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: the test looks at the ids."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.open.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    one = Receiver()
+    yield one
+    one.close()
+
+
+def with_hook(installations: Any, receiver: Receiver, more: str = "") -> Any:
+    notify = f'[[notify]]\nname = "hook"\ntype = "webhook"\nurl = "{receiver.url}"\nsecret_file = "hook.secret"\n'
+    tollhouse = installations(more=notify + more)
+    (tollhouse.directory / "hook.secret").write_text(SECRET + "\n")
+    return tollhouse
+
+
+def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, receiver: Receiver) -> None:
+    """Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id."""
+    tollhouse = with_hook(installations, receiver)
+    tollhouse.start()
+    made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]
+    wait_for(lambda: receiver.ids, 30, "the first request")
+    tollhouse.kill()
+    assert made[:1] == receiver.ids
+    receiver.open.set()
+    tollhouse.start()
+    wait_for(lambda: len(receiver.ids) >= 4, 30, "all of them")
+    wait_for(lambda: 3 == sent(tollhouse), 30, "the answers on disk")
+    assert [made[0], *made] == receiver.ids
+    tollhouse.stop()
+    assert 3 == sent(tollhouse)  # without a server, too
+
+
+def sent(tollhouse: Any) -> int:
+    found: int = tollhouse.json("notifications", "list", "--state", "sent")["pagination"]["total_count"]
+    return found
+
+
+def test_check_and_doctor_try_channels_and_tell_nobody(installations: Any, receiver: Receiver) -> None:
+    """A channel that cannot work is named with the reason, and fails the check."""
+    tollhouse = with_hook(installations, receiver)
+    [channel] = tollhouse.json("check")["channels"]
+    assert ("hook", "webhook", "unverified") == (channel["name"], channel["type"], channel["status"])
+    assert channel["to"] == receiver.url.removesuffix("/hook")
+    (tollhouse.directory / "hook.secret").write_text("not a signing secret\n")
+    assert "refused" in tollhouse.run("check", code=1)
+    assert "channel hook" in tollhouse.attempt("doctor").stdout
+    assert [] == receiver.ids

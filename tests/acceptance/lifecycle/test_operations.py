@@ -1,0 +1,45 @@
+"""docs/operations is true: its commands run, in their order, beside a running server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import COMMAND, ROOT
+from tests.acceptance.payloads import post, request, span
+
+DOCUMENTS = sorted((ROOT / "docs/operations").glob("*.md"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+def test_the_commands_of_a_document_run(installations: Any, document: Any) -> None:
+    """Every command succeeds, in a directory with a configuration file, beside a server that has records."""
+    one = installations()
+    key = one.key("sender")
+    one.start()
+    assert 200 == post(one.url, request([span(f"chatcmpl-{number:020}") for number in range(5)]), key).status
+    scripts = re.findall(r"^```sh\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    assert scripts
+    assert one.process is not None
+    own = {"PID": str(one.process.pid), "TOLLHOUSE_URL": one.url, "TOLLHOUSE_KEY": key}
+    env = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}", **own}
+    printed = one.directory / "printed"
+    for script in scripts:
+        with printed.open("w") as file:  # a pipe would stay open with what is started in the background
+            shell = subprocess.Popen(
+                ["bash", "-euc", script], cwd=one.directory, env=env, stdout=file, stderr=file, start_new_session=True
+            )
+            try:
+                assert 0 == shell.wait(60), f"{script}\n{printed.read_text()}"
+                if "--take-over" in script:
+                    assert 0 == one.process.wait(30), printed.read_text()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGKILL)

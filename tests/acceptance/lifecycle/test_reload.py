@@ -1,0 +1,183 @@
+"""A configuration that is changed under a running server: SIGHUP and `tollhouse reload`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.cli.operator.client import OperatorClient
+from gateway.configuration.reader import load as load_config
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.lifecycle.load import load
+from tests.acceptance.payloads import post, request, span
+
+ARCHIVE = '[[destinations]]\nname = "archive"\ntype = "ndjson"\npath = "records.ndjson"\n'
+SECOND = '[[destinations]]\nname = "second"\ntype = "ndjson"\npath = "second.ndjson"\n'
+
+Installations = Callable[..., Tollhouse]
+
+
+def configure(one: Tollhouse, *, team: str = "", price: str = "", more: str = ARCHIVE, server: str = "") -> None:
+    """Write another configuration, as an editor does: whole, in one step."""
+    text = f'[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n{server}\n[spool]\nhold = "0s"\n{more}'
+    if team:
+        text += f'[[attribution]]\nmatch = {{ model = "gpt-4o*" }}\nset = {{ team = "{team}" }}\n'
+    if price:
+        text += f'[[prices.override]]\nmodel = "gpt-4o*"\ninput = {price}\noutput = 0\n'
+    draft = one.config.with_suffix(".new")
+    draft.write_text(text)
+    draft.rename(one.config)
+
+
+def send(one: Tollhouse, key: str, id: str) -> dict[str, Any]:
+    """One call of 1,000 tokens, and its line in the record file."""
+    before = len(one.records())
+    assert 200 == post(one.url, request([span(f"chatcmpl-{id}-00000000000", tokens=1000)]), key).status
+    wait_for(lambda: len(one.records()) > before, 10, "the record")
+    return one.records()[-1]
+
+
+def logged(one: Tollhouse, action: str) -> int:
+    return sum(f'"action":"{action}"' in line for line in one.log)
+
+
+def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
+    """SIGHUP, and wait for what came of it."""
+    assert one.process is not None
+    before = logged(one, action)
+    one.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: logged(one, action) > before, 10, action)
+
+
+def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
+    """Under load, by signal and by command, while prices, attribution and destinations change; the books balance."""
+    one = installations()
+    configure(one)
+    key = one.key("load")
+    one.start()
+    with load(one.url, key) as tally:
+        for number in range(20):
+            more = ARCHIVE + SECOND if number % 4 < 2 else ARCHIVE
+            configure(one, team=f"team-{number}", price=str(number + 1), more=more)
+            if number % 2:
+                assert "changed: attribution" in one.run("reload")
+            else:
+                hang_up(one)
+    assert {} == dict(tally.failed)
+    assert 20 == logged(one, "reloaded")
+    assert tally.acknowledged > 200
+    one.wait_until_drained()
+    records = one.records()
+    assert tally.records == len(records) == len({record["id"] for record in records})
+    assert {f"team-{number}" for number in range(19)} <= {record["team"] for record in records}
+    assert one.json("spool", "verify")["balanced"]
+
+
+def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(installations: Installations) -> None:
+    """Before a reload by the old prices, afterwards by the new ones; what changed is printed and audited."""
+    one = installations()
+    configure(one, team="first", price="2")
+    key = one.key("sender")
+    one.start()
+    record = send(one, key, "one")
+    assert ("first", "0.002") == (record["team"], record["estimated_cost"])
+    configure(one, team="second", price="3")
+    printed = one.run("reload", "--as", "ada@example.com").splitlines()
+    assert ["changed: prices.override", "changed: attribution"] == printed[:2]
+    record = send(one, key, "two")
+    assert ("second", "0.003") == (record["team"], record["estimated_cost"])
+    assert "nothing has changed\n" == one.run("reload")
+    rows = OperatorClient(load_config(one.config, env={}), "tests").request("GET", "/audit")["audit"]
+    audited = next(row for row in rows if row["action"] == "configuration.reload")
+    assert ("ada@example.com", ["prices.override", "attribution"]) == (
+        audited["actor"],
+        audited["after"]["changed"][:2],
+    )
+
+
+def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
+    """Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole."""
+    one = installations()
+    configure(one, team="first")
+    key = one.key("sender")
+    one.start()
+    configure(one, team="second", server='api_key_file = "missing"\ntls_cert_file = "a.pem"\ntls_key_file = "b.pem"')
+    with one.config.open("a") as file:
+        file.write('[prices]\nfile = "no-card.json"\n')
+    done = one.attempt("reload", "--data", str(one.directory / "tollhouse-data"), config=False)
+    assert (2, "") == (done.returncode, done.stdout)
+    for named in ("server.api_key_file", "server.tls_cert_file", "prices.file"):
+        assert named in done.stderr, done.stderr
+    hang_up(one, "reload_refused")
+    assert "no-card.json" in next(line for line in one.log if "reload_refused" in line)
+    assert "first" == send(one, key, "one")["team"]
+    one.config.write_text('listen = "nowhere"\n[upstream]\nbase_url = 7\n')
+    done = one.attempt("reload", "--data", str(one.directory / "tollhouse-data"), config=False)
+    assert (2, True, True) == (done.returncode, "unknown key listen" in done.stderr, "upstream.base_url" in done.stderr)
+    assert "first" == send(one, key, "two")["team"]
+
+
+def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Installations) -> None:
+    """As often as it is asked, until the restart."""
+    one = installations()
+    configure(one)
+    key = one.key("sender")
+    one.start()
+    configure(one, team="second", server='max_body_bytes = "1MiB"')
+    assert "changed: attribution\nneeds a restart: server.max_body_bytes\n" == one.run("reload")
+    assert "second" == send(one, key, "one")["team"]
+    assert "needs a restart: server.max_body_bytes\n" == one.run("reload")
+    one.stop()
+    one.start()
+    assert "nothing has changed\n" == one.run("reload")
+
+
+def test_destinations_come_and_go(installations: Installations) -> None:
+    """A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes on."""
+    one = installations()
+    configure(one)
+    key = one.key("sender")
+    one.start()
+    send(one, key, "one")
+    configure(one, more=SECOND)
+    assert "changed: destinations\n" == one.run("reload")
+    second = one.directory / "second.ndjson"
+    wait_for(lambda: second.exists() and second.read_text().count("\n") == 1, 10, "the second file")
+    assert 200 == post(one.url, request([span("chatcmpl-two-00000000000000")]), key).status
+    wait_for(lambda: second.read_text().count("\n") == 2, 10, "the second record")
+    assert ("orphaned", 1) == (one.route("archive/ai-telemetry")["state"], one.queued("archive/ai-telemetry"))
+    configure(one, more=ARCHIVE + SECOND)
+    hang_up(one)
+    one.wait_until_drained()
+    assert 2 == len(one.records())
+    assert one.json("spool", "verify")["balanced"]
+
+
+def test_without_a_server_there_is_nothing_to_reload(installations: Installations) -> None:
+    """Exit 1: it reads its configuration when it starts."""
+    one = installations()
+    done = one.attempt("reload")
+    assert (1, True) == (done.returncode, "no server runs here" in done.stderr)
+
+
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installations, how: str) -> None:
+    """The deployment's own key as well: the old one is refused from then on."""
+    one = installations()
+    (one.directory / "key").write_text("first-key-of-the-deployment\n")
+    configure(one, server='api_key_file = "key"')
+    one.start()
+    assert 200 == post(one.url, request([span("chatcmpl-one-0000000000000")]), "first-key-of-the-deployment").status
+    (one.directory / "key").write_text("second-key-of-the-deployment\n")
+    if how == "signal":
+        hang_up(one)
+    else:
+        assert "changed: the key of server.api_key_file\n" == one.run("reload")
+    began = time.monotonic()
+    statuses = [post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")]
+    assert [401, 200] == statuses
+    assert time.monotonic() - began < 5

@@ -1,0 +1,201 @@
+"""A restart under load: sockets that a service manager holds, and a process that takes over from another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.lifecycle.load import Tally, load
+from tests.bench.load.payloads import RUN, protobuf_spans
+
+Installations = Callable[..., Tollhouse]
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+
+class Activated(Tollhouse):
+    """Its listening socket is opened by the test, as a service manager does, and stays open over restarts."""
+
+    def __init__(self, directory: Path, config: str) -> None:
+        super().__init__(directory, config)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+
+    def begin(self) -> str:
+        number = self.listening.fileno()
+        os.set_inheritable(number, True)
+        script = f'exec 3<&{number}; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=tollhouse.socket; exec "$@"'
+        return self.start(command=["bash", "-c", script, "bash", str(COMMAND)], close_fds=False)
+
+
+@pytest.fixture
+def activated(installations: Installations) -> Iterator[Activated]:
+    one = installations(kind=Activated)
+    assert isinstance(one, Activated)
+    yield one
+    one.stop(signal.SIGKILL, code=None)
+    one.listening.close()
+
+
+def take_over(one: Tollhouse) -> None:
+    """Start another process that takes over; the first ends by itself, with 0."""
+    first, one.process = one.process, None
+    assert first is not None
+    reader = one._reader
+    one.start(more=["--take-over"])
+    assert 0 == first.wait(30)
+    reader.join()
+    for stream in (first.stdout, first.stderr):
+        assert stream is not None
+        stream.close()
+
+
+def served(tally: Tally) -> None:
+    """Wait until the process that runs has served a while."""
+    before = tally.acknowledged
+    wait_for(lambda: tally.acknowledged > before + 50, 30, "fifty more requests")
+
+
+def check(one: Tollhouse, sent: int) -> None:
+    """Every record that was acknowledged is there once."""
+    one.wait_until_drained()
+    assert sent == len(one.records()) == len({record["id"] for record in one.records()})
+    assert one.json("spool", "verify")["balanced"]
+
+
+def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) -> None:
+    """Five restarts under load: no connection is refused, no request fails, nothing is lost or counted twice."""
+    one = activated
+    key = one.key("load")
+    url = one.begin()
+    assert f"http://127.0.0.1:{one.listening.getsockname()[1]}" == url
+    with load(url, key) as tally:
+        for _ in range(5):
+            served(tally)
+            one.stop()
+            assert url == one.begin()
+        served(tally)
+    assert {} == dict(tally.failed)
+    check(one, tally.records)
+
+
+def test_a_process_takes_over_from_another(installations: Installations) -> None:
+    """Five times under load, over HTTP and the operator's listener: the same addresses, and no request fails."""
+    one = installations(server='operator_listen = "127.0.0.1:0"')
+    key = one.key("load")
+    url = one.start()
+    with load(url, key) as tally:
+        for _ in range(5):
+            served(tally)
+            take_over(one)
+            assert url == one.url
+        served(tally)
+    assert {} == dict(tally.failed)
+    check(one, tally.records)
+
+
+REPEATED = {"CANCELLED", "UNAVAILABLE"}  # the OTLP specification has exporters repeat calls that end so
+
+
+def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
+    """
+    With server.reuse_port a call that comes while nobody has the data waits for the process that will.
+
+    gRPC cancels a call that arrives in the moment of a stop: its sender repeats it, and it counts once.
+    """
+    one = installations()
+    text = one.config.read_text().replace('grpc_listen = ""', 'grpc_listen = "127.0.0.1:0"\nreuse_port = true')
+    one.config.write_text(text)
+    key = one.key("load")
+    one.start()
+    with calls(one.grpc_url(), key) as answers:
+        for _ in range(3):
+            before = answers["OK"]
+            wait_for(lambda: answers["OK"] > before + 10, 30, "ten calls")  # noqa: B023 - waited for at once
+            take_over(one)
+    assert set() == set(answers) - REPEATED - {"OK"}
+    assert sum(answers[code] for code in REPEATED) <= 3, "one for each stop at most"
+    check(one, answers["OK"])
+
+
+@contextmanager
+def calls(target: str, key: str) -> Iterator[Counter[str]]:
+    """Exports of one span each, one after the other while the block runs, by how they ended."""
+    answers: Counter[str] = Counter()
+    end = threading.Event()
+    template = protobuf_spans(1)
+
+    def send() -> None:
+        with grpc.insecure_channel(target) as channel:  # type: ignore[no-untyped-call]
+            export = channel.unary_unary(EXPORT)
+            while not end.is_set():
+                number = answers["OK"]  # the same until it is accepted
+                try:
+                    export(template.replace(RUN, b"%08d" % number), metadata=(("authorization", key),), timeout=20)
+                    answers["OK"] += 1
+                except grpc.RpcError as error:
+                    answers[error.code().name] += 1  # type: ignore[attr-defined]
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_process_that_takes_over_needs_no_server(installations: Installations) -> None:
+    """The flag can stay in a start script: without a server it starts as ever, also after a kill."""
+    one = installations()
+    one.start(more=["--take-over"])
+    one.kill()
+    one.start(more=["--take-over"])
+    one.stop()
+
+
+def test_a_server_survives_one_that_fails_to_take_over(installations: Installations) -> None:
+    """A configuration that cannot run is found before the server that runs is told to stop."""
+    one = installations()
+    key = one.key("load")
+    url = one.start()
+    good = one.config.read_text()
+    one.config.write_text(good.replace("[spool]", 'tls_cert_file = "no.pem"\ntls_key_file = "no.pem"\n[spool]'))
+    done = one.attempt("serve", "--take-over")
+    assert (1, True) == (done.returncode, "no.pem" in done.stderr)
+    one.config.write_text(good + '[prices]\nfile = "no-card.json"\n')
+    done = one.attempt("serve", "--take-over")
+    assert (2, True) == (done.returncode, "no-card.json" in done.stderr)
+    one.config.write_text(good)
+    with load(url, key, connections=1) as tally:
+        take_over(one)
+    assert ({}, url) == (dict(tally.failed), one.url)
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ("LISTEN_FDS=2 LISTEN_FDNAMES=http:grpc", "FileDescriptorName=http"),
+        ("LISTEN_FDS=2", "FileDescriptorName=http"),
+        ("LISTEN_FDS=1", "ListenStream"),
+    ],
+)
+def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str, told: str) -> None:
+    """Exit 2, and what to write into the unit."""
+    with socket.socket() as unconnected:
+        number = unconnected.fileno()
+        script = f'exec 3<&{number} 4<&{number}; export LISTEN_PID=$$ {environment}; exec "$@"'
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", str(COMMAND), "serve", "--listen", "127.0.0.1:0"],
+            pass_fds=[number], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert (2, True) == (done.returncode, told in done.stderr), done.stderr

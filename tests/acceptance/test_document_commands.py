@@ -1,0 +1,71 @@
+"""What the documents tell a reader to type works, in its order, and prints what they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from gateway.configuration.reader import load
+from tests.acceptance.conftest import COMMAND, ROOT
+from tests.documents import blocks
+
+DOCUMENTS = ("README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md")
+CONFIGURATIONS = ("README.md", "docs/operations/index.md", "docs/notifications.md")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_run_in_their_order(document: str, installations: Any) -> None:
+    """Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed before."""
+    tollhouse = installations(hold="10s")
+    key = tollhouse.key("reader")
+    reader = tollhouse.directory / "reader"  # commands without --config use ./tollhouse-data
+    reader.mkdir()
+    (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
+    env = {
+        **os.environ,
+        "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+        "TOLLHOUSE_KEY": key,
+        "TOLLHOUSE_URL": tollhouse.start(),
+        "XDG_STATE_HOME": str(reader / "state"),
+    }
+    printed, ran = "", 0
+    for block in blocks((ROOT / document).read_text()):
+        if block.language == "sh":
+            done = subprocess.run(
+                ["bash", "-euc", block.text], cwd=reader, env=env, capture_output=True, text=True, timeout=120
+            )
+            assert 0 == done.returncode, f"{block.text}\n{done.stdout}\n{done.stderr}"
+            printed, ran = done.stdout, ran + 1
+        elif block.language == "json":
+            assert_part(json.loads(block.text), json.loads(printed))
+    assert ran
+    if "tollhouse send" in (ROOT / document).read_text():
+        assert json.loads(tollhouse.run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["accepted"]
+
+
+def assert_part(expected: Any, found: Any) -> None:
+    """Members that are not named are not looked at; lists are as long as shown."""
+    if isinstance(expected, dict):
+        for name, value in expected.items():
+            assert_part(value, found[name])
+    elif isinstance(expected, list):
+        for one, other in zip(expected, found, strict=True):
+            assert_part(one, other)
+    else:
+        assert expected == found
+
+
+@pytest.mark.parametrize("document", CONFIGURATIONS)
+def test_configurations_load(document: str, tmp_path: Any) -> None:
+    """What a document shows of the configuration has no problem."""
+    found = [block for block in blocks((ROOT / document).read_text()) if block.language == "toml"]
+    assert found
+    for block in found:
+        path = tmp_path / "tollhouse.toml"
+        path.write_text(block.text)
+        load(path, env={})

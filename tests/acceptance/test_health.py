@@ -1,0 +1,55 @@
+"""`tollhouse health` beside a real server."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import COMMAND
+from tests.integration.certificates import Certificates
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_listen = ""\n{more}'
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: Any, public: bool) -> None:
+    """Exit 0 while the server lives, 1 while it hangs and once it is gone; also when it listens everywhere."""
+    operator = f"127.0.0.1:{free_port()}" if public else ""
+    listen = f"{'0.0.0.0' if public else '127.0.0.1'}:{free_port()}"
+    one = installations(config=SETTINGS.format(listen=listen, operator=operator, more=""))
+    assert "does not answer" in one.attempt("health").stderr
+    one.start()
+    assert "alive\n" == one.run("health")
+    one.process.send_signal(signal.SIGSTOP)
+    hung = one.attempt("health")
+    assert (1, True) == (hung.returncode, "does not answer" in hung.stderr)
+    one.process.send_signal(signal.SIGCONT)
+    one.stop()
+    one.run("health", code=1)
+
+
+def test_health_asks_a_server_with_tls_of_its_own_machine(installations: Any, tmp_path: Path) -> None:
+    """The certificate names another host, and that is no reason to call the server dead."""
+    (tmp_path / "certificates").mkdir()
+    files = Certificates(tmp_path / "certificates")
+    more = "".join(f'{name} = "{files.server[name]}"\n' for name in ("tls_cert_file", "tls_key_file"))
+    one = installations(config=SETTINGS.format(listen=f"127.0.0.1:{free_port()}", operator="", more=more))
+    command = [str(COMMAND), "serve", "--config", str(one.config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on https://")
+        assert "alive\n" == one.run("health")
+        process.terminate()

@@ -1,0 +1,86 @@
+"""`tollhouse init`: a first configuration file that works as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.configuration.reader import load
+from tests.acceptance.conftest import COMMAND
+
+
+def init(directory: Path, *words: str, answers: str = "") -> subprocess.CompletedProcess[str]:
+    command = [str(COMMAND), "init", *words]
+    return subprocess.run(command, cwd=directory, input=answers, capture_output=True, text=True, timeout=60)
+
+
+def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
+    """And every line that is a comment is a default that changes nothing when it is switched on."""
+    assert 0 == init(tmp_path).returncode
+    file = tmp_path / "tollhouse.toml"
+    text = file.read_text()
+    plain = load(file, env={})
+    file.write_text(re.sub(r"^#(?=\w)", "", text.partition("[upstream]")[0], flags=re.MULTILINE))
+    assert plain == load(file, env={})
+    assert '\nmax_bytes = "10GiB"\n' in file.read_text()
+
+
+def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None:
+    """Upstream, key and destinations: the commands that it prints work on it."""
+    far = installations("far")
+    key = far.key("near tollhouse")
+    upstream = ("--upstream", far.start(), "--upstream-key-file", "upstream.key")
+    receivers = ("--destination", "ndjson:records.ndjson", "--destination", f"otlp:{far.url}")
+    near = tmp_path / "near"
+    near.mkdir()
+    (near / "upstream.key").write_text(key)
+    done = init(near, "--listen", "127.0.0.1:0", *upstream, *receivers)
+    assert 0 == done.returncode, done.stderr
+    check, create = (line.split("tollhouse ")[1] for line in done.stdout.splitlines()[1:3])
+    checked = subprocess.run(["bash", "-c", f"{COMMAND} {check} --json"], cwd=near, capture_output=True, text=True)
+    found = {row["name"]: row["status"] for row in json.loads(checked.stdout)["destinations"]}
+    assert {"ndjson": "ok", "otlp-2": "refused"} == found  # it has no key for the second
+    created = subprocess.run(["bash", "-c", f"{COMMAND} {create}"], cwd=near, capture_output=True, text=True)
+    assert (0, True) == (created.returncode, "th_" in created.stdout)
+
+
+def test_what_is_answered_is_written(tmp_path: Path) -> None:
+    """Listen, upstream, its key, a file."""
+    answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\n"
+    assert 0 == init(tmp_path, "--ask", answers=answers).returncode
+    written = tomllib.loads((tmp_path / "tollhouse.toml").read_text())
+    assert "0.0.0.0:4318" == written["server"]["listen"]
+    assert ("https://cost.example.com", "upstream.key") == (
+        written["upstream"]["base_url"], written["upstream"]["keys"][0]["secret_file"],
+    )  # fmt: skip
+    assert "archive/records.ndjson" == written["destinations"][0]["path"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--upstream", "https://cost.example.com"), "--upstream needs --upstream-key-file or --upstream-key-env"),
+        (("--upstream-key-env", "KEY"), "the key is for --upstream URL, which is missing"),
+        (("--listen", "nowhere"), "server.listen must be HOST:PORT"),
+        (("--destination", "kafka:a"), "must be TYPE:WHERE, where TYPE is one of ndjson, focus, otlp, webhook"),
+        (("--config", "none/tollhouse.toml"), "cannot be written: No such file or directory"),
+    ],
+)
+def test_a_wrong_flag_writes_nothing(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+    """And says what to do."""
+    done = init(tmp_path, *words)
+    assert (2, True) == (done.returncode, sentence in done.stderr), done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    """Exit 2, whoever wrote it."""
+    (tmp_path / "tollhouse.toml").write_text("# mine\n")
+    assert 2 == init(tmp_path).returncode
+    assert "# mine\n" == (tmp_path / "tollhouse.toml").read_text()

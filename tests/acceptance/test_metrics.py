@@ -1,0 +1,64 @@
+"""The metrics that dashboards and alerts rely on, of a server that has just begun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from spool.record import TOPICS
+from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import KEEP_ALIVE
+
+RECORDS = (
+    "received", "accepted", "duplicate", "ignored", "rejected", "amended", "amended_late", "conflict", "unidentified",
+)  # fmt: skip
+ROUTE = (
+    "delivered_total",
+    "dead_total",
+    "refused_total",
+    "ambiguous_total",
+    "queued_records",
+    "oldest_age_seconds",
+    "unknown",
+)
+SINGLE = (
+    "spool_entries", "spool_bytes", "spool_free_bytes", "duplicate_window_seconds", "commit_seconds_count",
+    "flush_seconds_count", "loop_lag_seconds", "clock_step_seconds", "failed_attempts_total",
+)  # fmt: skip
+DEVICES = {"pending", "enrolled", "silent", "mute", "revoked"}
+
+
+def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """By name: the labels and the value of each series."""
+    text = KEEP_ALIVE.request("GET", f"{tollhouse.url}/metrics").data.decode()
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_every_series_of_the_contract_is_there_from_the_start(installations: Any) -> None:
+    """With 0, before a record comes: a rate over a series that begins later misses its first step."""
+    tollhouse: Tollhouse = installations()
+    tollhouse.start()
+    found = scraped(tollhouse)
+
+    for name in RECORDS:
+        series = found[f"tollhouse_records_{name}_total"]
+        assert set(TOPICS) == {labels["topic"] for labels, _ in series}, name
+        assert {0.0} == {value for _, value in series}, name
+    for name in ROUTE:
+        assert [({"route": "archive/ai-telemetry"}, 0.0)] == found[f"tollhouse_route_{name}"], name
+    states = {labels["state"]: value for labels, value in found["tollhouse_route_state"]}
+    assert {"running": 1.0, "parked": 0.0, "refusing": 0.0} == {
+        name: states[name] for name in states if name != "orphaned"
+    }
+    assert DEVICES == {labels["state"] for labels, _ in found["tollhouse_devices"]}
+    assert {"heard", "silent", "disabled"} == {labels["state"] for labels, _ in found["tollhouse_clusters"]}
+    for name in ("waiting_files", "waiting_bytes", "oldest_age_seconds"):
+        assert [({}, 0.0)] == found[f"tollhouse_container_{name}"]
+    answered = {labels["endpoint"] for labels, value in found["tollhouse_requests_total"] if value == 0}
+    assert {"otlp/traces", "otlp/metrics", "otlp/logs"} <= answered
+    assert [] == [name for name in SINGLE if f"tollhouse_{name}" not in found]

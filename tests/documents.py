@@ -1,0 +1,72 @@
+"""The documents as tests read them: blocks by language, and the pages of docs/connect with their facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CONNECT = ROOT / "docs" / "connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a document, in their order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(language, content) for language, content in found]
+
+
+def parsed_yaml(text: str) -> Any:
+    return yaml.safe_load(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectPage:
+    """What connects one product. HOST and KEY in it stand for a gateway's address and a key."""
+
+    name: str
+    text: str
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The table at the top, by its first column."""
+        head = self.text.partition("\n## ")[0]
+        return dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", head, re.MULTILINE))
+
+    @property
+    def address(self) -> str:
+        return self.facts["send to"].strip("`")
+
+    def blocks(self, language: str = "") -> list[Block]:
+        """Those of its settings."""
+        settings = self.text.partition("\n## Settings\n")[2].partition("\n## ")[0]
+        return [block for block in blocks(settings) if not language or block.language == language]
+
+    def block(self, language: str, *, url: str, key: str) -> str:
+        """The first one of a language, as it is written for this gateway and this key."""
+        return self.blocks(language)[0].text.replace("http://HOST:4318", url).replace("KEY", key)
+
+    def environment(self, *, url: str, key: str) -> dict[str, str]:
+        """The variables that it sets."""
+        lines = [line for block in self.blocks("dotenv") for line in block.text.splitlines()]
+        pairs = (line.split("=", 1) for line in lines)
+        return {name: value.replace("http://HOST:4318", url).replace("KEY", key) for name, value in pairs}
+
+
+def connect_page(name: str) -> ConnectPage:
+    return ConnectPage(name=name, text=(CONNECT / f"{name}.md").read_text())
+
+
+def connect_pages() -> list[ConnectPage]:
+    """Every page but the index."""
+    return [connect_page(path.stem) for path in sorted(CONNECT.glob("*.md")) if path.stem != "index"]

@@ -1,0 +1,150 @@
+"""What each kind of channel sends, and what the configuration asks of it."""
+
+from __future__ import annotations
+
+from email import message_from_bytes
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.errors import Misconfigured
+from exporters.notifications import catalogue, channels
+from exporters.notifications.channel import Message
+from exporters.notifications.channels import alertmanager, email, slack, webhook
+from spool.registry.notices import CRITICAL
+from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
+
+MAIL = {
+    "server": "mail.example.com:587",
+    "sender": "tollhouse@example.com",
+    "to": ("ada@example.com", "bob@example.com"),
+}
+COMPLETE: dict[str, dict[str, Any]] = {
+    "webhook": {"url": "https://example.com/hook", "secret_file": Path("secret")},
+    "slack": {"url_file": Path("address")},
+    "email": MAIL,
+    "alertmanager": {"url": "http://127.0.0.1:9093"},
+}
+
+
+def test_every_module_is_in_the_list() -> None:
+    """A module in the folder that the list forgot would be a channel that nobody can configure."""
+    modules = {path.stem for path in Path(channels.__file__).parent.glob("*.py")} - {"__init__"}
+    assert modules == set(catalogue.TYPES) == set(COMPLETE)
+
+
+def test_a_complete_channel_has_no_problem() -> None:
+    each = [settings(type, **COMPLETE[type], name=type) for type in COMPLETE]
+    assert [] == list(catalogue.problems(each))
+
+
+@pytest.mark.parametrize(
+    ("type", "fields", "problem"),
+    [
+        ("webhook", {"url": ""}, "notify[0].url is required for type 'webhook'"),
+        ("webhook", {"url": "ftp://x"}, "notify[0].url must begin with http:// or https://"),
+        ("webhook", {"secret_file": None},
+         "notify[0].secret_file is required for type 'webhook': it signs what is sent"),
+        ("webhook", {"name": "a b"}, "notify[0].name is required: letters, digits, '.', '_' and '-', at most 64"),
+        ("slack", {"url": "https://x"}, "notify[0] needs url or url_file for type 'slack', and not both"),
+        ("alertmanager", {"headers": {"a b": "c"}},
+         "notify[0].headers: 'a b' is not a header, or its value is not one line"),
+        ("email", {"server": "mail"},
+         "notify[0].server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""),
+        ("email", {"sender": "x\r\nBcc: y@z"}, "notify[0].sender must be an e-mail address for type 'email'"),
+        ("email", {"to": ()}, "notify[0].to must be 1 to 50 e-mail addresses, each once, for type 'email'"),
+        ("email", {"to": tuple(f"{n}@a.b" for n in range(51))},
+         "notify[0].to must be 1 to 50 e-mail addresses, each once, for type 'email'"),
+        ("email", {"to": ("ada",)}, "notify[0].to: 'ada' is not an e-mail address"),
+        ("email", {"username": "a"}, "notify[0].username and notify[0].secret_file go together for type 'email'"),
+        ("email", {"username": "a", "secret_file": Path("s"), "tls": "none"},
+         "notify[0].tls = 'none' would send the password in the clear"),
+        ("email", {"quiet_hours": "22-7"}, 'notify[0].quiet_hours must be two different times such as "22:00-07:00"'),
+        ("email", {"quiet_hours": "07:00-07:00"},
+         'notify[0].quiet_hours must be two different times such as "22:00-07:00"'),
+        ("email", {"digest": "24:00"}, 'notify[0].digest must be a time such as "08:00"'),
+        ("email", {"time_zone": "Mars/Base"},
+         "notify[0].time_zone: 'Mars/Base' is not a time zone such as Europe/Berlin"),
+        ("email", {"time_zone": "../x"}, "notify[0].time_zone: '../x' is not a time zone such as Europe/Berlin"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_the_names_of_the_settings(type: str, fields: dict[str, Any], problem: str) -> None:
+    assert [problem] == list(catalogue.problems([settings(type, **{**COMPLETE[type], **fields})]))
+
+
+def test_a_name_stands_for_one_channel() -> None:
+    one = settings("alertmanager", **COMPLETE["alertmanager"])
+    assert ["notify[1].name 'one' is already used"] == list(catalogue.problems([one, one]))
+
+
+def test_the_signature_is_that_of_the_specification() -> None:
+    """The published example of Standard Webhooks."""
+    signed = webhook.sign(
+        webhook.secret_bytes(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
+    )
+    assert "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" == signed
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_!", SECRET[6:], "whsec_c2hvcnQ=", "whsec_" + "A" * 92])
+def test_a_secret_of_another_form_parks_the_channel(secret: str) -> None:
+    """The message says what it must be, and not what it is."""
+    with pytest.raises(Misconfigured, match=r"^the signing secret is whsec_ and 24 to 64 bytes in base64$"):
+        webhook.secret_bytes(secret)
+
+
+def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
+    """Team names come from reports: no mention, no markup, no link under other words."""
+    text = slack.text(
+        Message(notices=[notice(title="<!channel> @everyone *x*", fields={"team": "[free](http://bad)"})])
+    )
+    assert not set("<>[]") & set(text)
+    assert "@everyone" not in text and "&lt;!channel&gt;" in text and "\N{WARNING SIGN} *" in text
+    assert 2 == text.count("*")
+
+
+def test_a_long_chat_message_is_cut() -> None:
+    text = slack.text(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
+    assert slack.MAX_TEXT + 3 == len(text)
+
+
+def test_an_alert_is_known_by_labels_without_amounts() -> None:
+    """Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent."""
+    first, second = (notice(id, thread="budget 1", fields={"spent so far": id}) for id in ("80", "90"))
+    alert = alertmanager.alert(first, now=NOW + 99_999)
+    assert alert["labels"] == alertmanager.alert(second, now=NOW)["labels"]
+    assert {
+        "alertname": "TollhouseBudgetThresholdCrossed",
+        "kind": "budget.threshold_crossed",
+        "severity": "warning",
+        "thread": "budget 1",
+    } == alert["labels"]
+    assert {"summary": "title of 80", "description": "", "spent_so_far": "80"} == alert["annotations"]
+    assert ("2026-09-21T14:13:20+00:00", "2026-09-22T21:59:59+00:00") == (alert["startsAt"], alert["endsAt"])
+    assert "n1" == alertmanager.alert(notice(), now=NOW)["labels"]["notice"]  # type: ignore[index]
+
+
+def test_a_mail_is_recognised_when_it_is_repeated() -> None:
+    """The same notices have the same Message-ID; notices of one thread refer to the same message."""
+    one = settings("email", **MAIL)
+    first, again, other = (
+        message_from_bytes(bytes(email.written(Message(notices=each), one, now=now)), policy=default)
+        for each, now in (
+            ([notice("a", thread="t")], NOW),
+            ([notice("a", thread="t")], NOW + 60),
+            ([notice("b", thread="t", severity=CRITICAL)], NOW),
+        )
+    )
+    assert first["Message-ID"] == again["Message-ID"] != other["Message-ID"]
+    assert first["References"] == other["References"] == other["In-Reply-To"]
+    assert ("auto-generated", "[Tollhouse] title of a") == (first["Auto-Submitted"], first["Subject"])
+    assert "ada@example.com, bob@example.com" == first["To"]
+
+
+def test_a_mail_of_several_notices_says_all_of_them() -> None:
+    group = Message(notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")])
+    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    assert "[Tollhouse] 2 notices: title of a and more" == mail["Subject"]
+    assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == mail.get_content()
+    assert mail["References"] is None

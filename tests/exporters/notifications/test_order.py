@@ -1,0 +1,93 @@
+"""Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.errors import Misconfigured, Retryable, SendError
+from exporters.notifications.channel import Message
+from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.schedule import schedule_of
+from exporters.probe import OK, Probe
+from spool.memory.registry import MemoryRegistry
+from spool.registry.notices import SENT
+from spool.registry.registry import Registry
+from tests.exporters.notifications.examples import NOW, notice
+from tests.exporters.notifications.examples import settings as channel_settings
+from tests.moved_clock import MovedClock
+
+TAKEN, LOST_ANSWER, DOWN, WRONG = "taken", "taken, and no answer came", "down", "wrong address"
+ADD, WAIT, RESTART = "add", "wait", "restart"
+
+Step = tuple[str, int]
+
+
+class Receiver:
+    """Drops what it has already, by the message's id, as receivers are told to do."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.messages: dict[str, list[str]] = {}
+
+    async def send(self, message: Message) -> str:
+        answer = self._answers.pop(0) if self._answers else TAKEN
+        if answer in (TAKEN, LOST_ANSWER):
+            ids = [each.id for each in message.notices]
+            assert ids == self.messages.setdefault(message.id, ids)
+        errors: dict[str, SendError] = {
+            LOST_ANSWER: Retryable("no answer", answered=False, ambiguous=True),
+            DOWN: Retryable("503"),
+            WRONG: Misconfigured("404"),
+        }
+        if answer in errors:
+            raise errors[answer]
+        return ""
+
+    def stamp(self) -> object:
+        return None
+
+    async def probe(self) -> Probe:
+        return Probe(status=OK)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+ANSWERS = st.lists(st.sampled_from([TAKEN, LOST_ANSWER, DOWN, WRONG]), max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from([ADD, WAIT, RESTART]), st.integers(1, 4)), max_size=15)
+
+
+@given(ANSWERS, STEPS, st.booleans())
+@settings(max_examples=150)
+def test_every_notice_arrives_once_and_in_order(answers: list[str], steps: list[Step], groups: bool) -> None:
+    """A repeat is the same message: a receiver that knows its id has every notice exactly once."""
+    asyncio.run(_play(answers, steps, groups))
+
+
+async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
+    clock, store, receiver = MovedClock(NOW), MemoryRegistry(), Receiver(answers)
+    registry = await Registry.open(store, secret=b"i" * 32, clock=clock)
+    schedule = schedule_of(channel_settings(group_wait=30.0), groups=groups)
+
+    def started() -> ChannelSender:
+        return ChannelSender("one", receiver, schedule, registry.notices, clock)
+
+    sender, added = started(), 0
+    for step, amount in [*steps, (WAIT, 4), *[(RESTART, 1)] * len(answers)]:
+        if step == ADD:
+            added += amount
+            await registry.notices.add(
+                [notice(str(number), at=clock.now()) for number in range(added - amount, added)], ["one"]
+            )
+        elif step == WAIT:
+            clock.move(amount * 100.0)
+        else:
+            sender = started()
+        await sender.send_due()
+    assert [str(number) for number in range(added)] == [id for ids in receiver.messages.values() for id in ids]
+    assert {SENT} >= {each.state for each in await registry.notices.over()}
+    assert [] == await registry.notices.waiting()

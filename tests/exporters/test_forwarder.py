@@ -1,0 +1,198 @@
+"""Routes that wait for more to send, are exchanged while they send, and stop, over a spool in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from exporters import forwarder
+from exporters.errors import Retryable
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
+from tests.exporters.capture import Capture
+from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
+
+
+class Gate(Capture):
+    """Answers when it is opened, and says whether it was closed."""
+
+    def __init__(self, *, max_records: int = 5) -> None:
+        super().__init__(max_records=max_records)
+        self.sending, self.open, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        self.sending.set()
+        await self.open.wait()
+        return await super().send(delivery, entries)
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+def config(exporter: Capture, made_of: str, *, linger_s: float = 0.0) -> RouteConfig:
+    return RouteConfig(spec=SPEC, made_of=made_of, exporter=exporter, linger_s=linger_s)
+
+
+@asynccontextmanager
+async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, Forwarder]]:
+    async with spooled("memory", tmp_path, StoppedClock()) as spool:
+        await spool.add(calls(1, 10))
+        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(exporter, "first")])
+        await routes.start()
+        try:
+            async with asyncio.timeout(10):
+                yield spool, routes
+        finally:
+            await routes.stop()
+
+
+@asynccontextmanager
+async def lingering(tmp_path: Path, exporter: Capture, *, linger_s: float) -> AsyncIterator[tuple[Spooled, Forwarder]]:
+    """A route over an empty spool whose records wait for others."""
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+        configs = [config(exporter, "first", linger_s=linger_s)]
+        routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)
+        await routes.start()
+        await asyncio.sleep(0.01)  # it looks for what there is
+        yield spool, routes
+
+
+def spans(exporter: Capture) -> list[tuple[int, int]]:
+    return [(delivery.first, delivery.last) for delivery in exporter.deliveries]
+
+
+@pytest.mark.asyncio
+async def test_records_wait_for_others_and_a_stop_sends_them(tmp_path: Path) -> None:
+    """Ten commits become one delivery; a stop does not leave it for the next start."""
+    exporter = Capture()
+    async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
+        for number in range(1, 11):
+            await spool.add(calls(number, number))
+        await asyncio.sleep(0.1)
+        assert [] == exporter.deliveries
+        await routes.stop()
+        assert [(1, 10)] == spans(exporter)
+        assert {"delivered": 10} == await spool.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_whole_delivery_waits_for_nothing(tmp_path: Path) -> None:
+    """What is left over waits for its own others."""
+    exporter = Capture(max_records=4)
+    async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
+        await spool.add(calls(1, 10))
+        await drained(spool, 8)
+        await asyncio.sleep(0.1)
+        assert [(1, 4), (5, 8)] == spans(exporter)
+        await routes.stop()
+        assert [(1, 4), (5, 8), (9, 10)] == spans(exporter)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("linger_s", [0.0, 0.1])
+async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: float) -> None:
+    """Without others it leaves when its time is over."""
+    exporter = Capture()
+    async with lingering(tmp_path, exporter, linger_s=linger_s) as (spool, routes):
+        await spool.add(calls(1, 10))
+        assert {"delivered": 10} == await drained(spool)
+        await routes.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_stop_does_not_wait_for_a_silent_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not answer in time stays open."""
+    monkeypatch.setattr(forwarder, "FLUSH_S", 0.05)
+    silent = Gate()
+    async with lingering(tmp_path, silent, linger_s=3600) as (spool, routes):
+        await spool.add(calls(1, 3))
+        await routes.stop()
+        assert silent.sending.is_set()
+        assert {"queued": 3} == await spool.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> None:
+    """A refusal at the stop is kept, as every other."""
+    exporter = Capture(answers=[Retryable("503", status=503)] * 9)
+    async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):
+        await spool.add(calls(1, 3))
+        await routes.stop()
+        assert [(1, 3)] == spans(exporter)
+        assert {"queued": 3} == await spool.terms()
+
+
+async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
+    terms: dict[str, int] = {}
+    while terms.get("delivered") != count:
+        await asyncio.sleep(0.01)
+        terms = dict(await spool.terms())
+    return terms
+
+
+@pytest.mark.asyncio
+async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
+    """Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous."""
+    first, second = Gate(), Capture(max_records=5)
+    async with forwarding(tmp_path, first) as (spool, routes):
+        await first.sending.wait()
+        await routes.configure([config(second, "second")], None)
+        assert not first.closed.is_set()
+        first.open.set()
+        assert {"delivered": 10} == await drained(spool)
+        assert [1, 6] == [first.deliveries[0].first, second.deliveries[0].first]
+        (state,) = await spool.deliveries.routes()
+        assert 0 == state.ambiguous
+        await first.closed.wait()
+
+
+@pytest.mark.asyncio
+async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
+    """What it sends by stays open."""
+    first, second = Gate(), Capture()
+    async with forwarding(tmp_path, first) as (spool, routes):
+        await first.sending.wait()
+        await routes.configure([config(second, "first")], None)
+        first.open.set()
+        assert {"delivered": 10} == await drained(spool)
+        assert ([], False) == (second.deliveries, first.closed.is_set())
+
+
+@pytest.mark.asyncio
+async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
+    """Its place is kept; when it comes back it goes on there, and only when its last delivery was answered."""
+    first, second = Gate(), Capture(max_records=5)
+    async with forwarding(tmp_path, first) as (spool, routes):
+        await first.sending.wait()
+        await routes.configure([], None)
+        (state,) = await spool.deliveries.routes()
+        assert ("orphaned", 10) == (state.state, state.queued)
+        await routes.configure([config(second, "second")], None)
+        await asyncio.sleep(0.05)
+        assert [] == second.deliveries
+        first.open.set()
+        assert {"delivered": 10} == await drained(spool)
+        assert [(ROUTE, 1), (ROUTE, 6)] == [
+            (delivery.route, delivery.first) for delivery in (*first.deliveries, *second.deliveries)
+        ]
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
+    """Unless it was retired."""
+    async with forwarding(tmp_path, Capture()) as (_, routes):
+        waiting = asyncio.create_task(routes.wait())
+        await routes.configure([], None)
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        broken = Capture()
+        broken.in_flight = None  # type: ignore[assignment]
+        await routes.configure([config(broken, "third")], None)
+        with pytest.raises(ExceptionGroup):
+            await waiting

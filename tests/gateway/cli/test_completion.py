@@ -1,0 +1,45 @@
+"""`tollhouse completion`, and what a shell makes of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.cli.completion import SHELLS
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_gets_its_script(shell: str) -> None:
+    """It asks the command itself what fits, in the shell's own form."""
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_TOLLHOUSE_COMPLETE={shell}_complete" in result.output
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    "words, completed",
+    [
+        (("spool", "reco"), "recover"),
+        (("report", "--fr"), "--from"),
+        (("keys", "create", "--nam"), "--name"),
+    ],
+)
+def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str) -> None:
+    """With the script evaluated as the manual says."""
+    script = f"""
+        eval "$(tollhouse completion bash)"
+        COMP_WORDS=(tollhouse {" ".join(words)}) COMP_CWORD={len(words)}
+        _tollhouse_completion tollhouse
+        echo "${{COMPREPLY[@]}}"
+    """
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(("bash", "-c", script), env=environ, capture_output=True, text=True)
+    assert (completed, "") == (done.stdout.strip(), done.stderr)

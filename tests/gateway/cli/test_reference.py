@@ -1,0 +1,83 @@
+"""docs/reference is what the code says today."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator
+
+from gateway.cli.reference.__main__ import reference
+from gateway.cli.reference.keys import ConfigurationKey, tables
+from gateway.configuration.reader import load
+from tests.documents import blocks
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+KEYS = [(table.header, key) for table in tables() for key in table.keys]
+SCHEMA = Draft7Validator(json.loads((DOCS / "reference/tollhouse.schema.json").read_text()))
+
+
+@pytest.mark.parametrize("name", reference(DOCS))
+def test_the_reference_is_not_stale(name: str) -> None:
+    """After a change of settings, commands or addresses, `make docs-reference` writes these files again."""
+    assert reference(DOCS)[name] == (DOCS / name).read_text(), "run make docs-reference"
+
+
+@pytest.mark.parametrize(("header", "key"), KEYS)
+def test_every_key_has_words(header: str, key: ConfigurationKey) -> None:
+    """They end without a full stop, as they are put into sentences."""
+    assert key.setting.words and not key.setting.words.endswith("."), (header, key.name)
+
+
+def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
+    """A file with every default of the page, written as there, changes nothing."""
+    lines = []
+    for part in (DOCS / "reference/configuration.md").read_text().split("\n## `")[1:]:
+        header = part.partition("`")[0]
+        if header.startswith(("[[", "[attribution")) or "NAME" in header:
+            continue  # what is not there by default
+        lines.append(header)
+        for name, kind, default in re.findall(r"^\| `(\w+)` \| ([\w ]+) \| `([^|]+)` \|", part, re.MULTILINE):
+            lines.append(f"{name} = {json.dumps(default) if kind in ('size', 'duration') else default}")
+    file, empty = tmp_path / "tollhouse.toml", tmp_path / "empty.toml"
+    file.write_text("\n".join(lines))
+    empty.touch()
+    assert load(empty, env={}) == load(file, env={})
+    assert 40 < len(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("", 0),
+        ('[spool]\nhold = "5s"\nmax_bytes = "20GiB"\nretention = 86400', 0),
+        ('[[upstream.keys]]\nname = "a"\nsecret_env = "A"\nuse_cases = ["Send AI Telemetry"]', 0),
+        ('[sources.claude_code]\ncount = false\n[[prices.override]]\nmodel = "a"\ninput = "2.0"\noutput = 8', 0),
+        ('[spol]\nhold = "5s"', 1),
+        ('[spool]\nhold = "5 fortnights"\nmax_bytes = 1', 2),
+        ('[[destinations]]\nname = "a"\ntype = "kafka"\n[devices]\npolicy = "open"', 2),
+        ('[[upstream.keys]]\nuse_cases = ["Send everything"]', 1),
+    ],
+)
+def test_the_schema_finds_what_the_reader_finds(text: str, faults: int) -> None:
+    """An editor marks unknown keys, wrong words and values below the least."""
+    found: Any = list(SCHEMA.iter_errors(tomllib.loads(text)))
+    assert faults == len(found), found
+
+
+def test_the_schema_accepts_the_examples() -> None:
+    """The configurations that the documents show."""
+    found = [
+        block.text
+        for name in ("README.md", "docs/operations/index.md")
+        for block in blocks((ROOT / name).read_text())
+        if block.language == "toml"
+    ]
+    assert found
+    for text in found:
+        assert [] == list(SCHEMA.iter_errors(tomllib.loads(text)))

@@ -1,0 +1,114 @@
+"""What a change of costs is made of: parts add up for any two times, and each means one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.comparison.split import Driver, Group, Parts, Spending, split, together
+from spool.ledger import money
+
+COUNT = st.integers(0, 10**12)
+AMOUNTS = st.builds(Spending, cost=st.integers(-(10**30), 10**36), tokens=COUNT, calls=COUNT, unpriced=COUNT)
+TIME = st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c", "d", None])), AMOUNTS)
+FIXED = st.dictionaries(
+    st.tuples(st.sampled_from("abcd")), st.builds(Spending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9))
+)
+
+
+def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int]]) -> dict[str, Parts]:
+    """The parts by group, of costs in dollars and tokens."""
+    drivers = split(times(before), times(now))
+    return {each.group[0] or "": each.parts for each in drivers}
+
+
+def times(groups: Mapping[str, tuple[str, int]]) -> dict[Group, Spending]:
+    return {
+        (name,): Spending(cost=money.units(cost), tokens=tokens, calls=1) for name, (cost, tokens) in groups.items()
+    }
+
+
+def whole(drivers: list[Driver]) -> Driver:
+    return together(drivers, group=())
+
+
+@given(TIME, TIME)
+def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Group, Spending]) -> None:
+    """Of each group and of all together, for any two times, to the last digit."""
+    drivers = split(before, now)
+    assert {**before, **now}.keys() == {each.group for each in drivers}
+    for each in drivers:
+        assert now.get(each.group, Spending()).cost - before.get(each.group, Spending()).cost == each.parts.change
+    total = whole(drivers)
+    assert sum(each.cost for each in now.values()) == total.now.cost
+    assert sum(each.cost for each in now.values()) - sum(each.cost for each in before.values()) == total.parts.change
+
+
+@given(TIME)
+def test_nothing_changed(same: dict[Group, Spending]) -> None:
+    """A time beside itself has no parts."""
+    assert Parts() == whole(split(same, same)).parts
+
+
+@given(FIXED, st.integers(1, 1000))
+def test_growth_of_everything_is_volume(before: dict[Group, Spending], times: int) -> None:
+    """So many times the tokens at the same price."""
+    now = {group: Spending(cost=each.cost * times, tokens=each.tokens * times) for group, each in before.items()}
+    total = sum(each.cost for each in before.values())
+    assert Parts(volume=total * (times - 1)) == whole(split(before, now)).parts
+
+
+@given(FIXED, st.integers(0, 1000))
+def test_dearer_tokens_are_price(before: dict[Group, Spending], times: int) -> None:
+    """The same tokens for so many times the money."""
+    now = {group: Spending(cost=each.cost * times, tokens=each.tokens) for group, each in before.items()}
+    total = sum(each.cost for each in before.values())
+    assert Parts(price=total * (times - 1)) == whole(split(before, now)).parts
+
+
+def test_a_shift_to_dearer_groups_is_mix() -> None:
+    """As many tokens as before, at the old prices: nothing but who used them changed."""
+    parts = changed({"cheap": ("1", 100), "dear": ("10", 100)}, {"cheap": ("0.5", 50), "dear": ("15", 150)})
+    assert {"dear": Parts(mix=money.units("5")), "cheap": Parts(mix=money.units("-0.5"))} == parts
+
+
+def test_groups_of_one_time_alone() -> None:
+    """They are new or gone, and do not move the volume of the others."""
+    parts = changed({"stays": ("2", 10), "left": ("3", 1000)}, {"stays": ("4", 20), "came": ("7", 5)})
+    assert {
+        "came": Parts(new=money.units("7")),
+        "left": Parts(gone=money.units("-3")),
+        "stays": Parts(volume=money.units("2")),
+    } == parts
+
+
+def test_every_part_at_once() -> None:
+    """Twice the tokens; of these one group took three quarters, at half its price."""
+    parts = changed({"a": ("10", 100), "b": ("20", 100)}, {"a": ("15", 300), "b": ("20", 100)})
+    assert {
+        "a": Parts(volume=money.units("10"), mix=money.units("10"), price=money.units("-15")),
+        "b": Parts(volume=money.units("20"), mix=money.units("-20")),
+    } == parts
+
+
+def test_groups_without_tokens_are_measured_by_calls() -> None:
+    """Images have no tokens: three times the calls are volume, and what they cost beyond is price."""
+    image = ("image",)
+    (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
+    assert Parts(volume=200, price=150) == driver.parts
+
+
+def test_calls_that_get_a_price_are_price() -> None:
+    """A model that was unpriced and cost nothing is not new when its price becomes known."""
+    model = ("m",)
+    (driver,) = split({model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)})
+    assert Parts(price=5) == driver.parts
+
+
+def test_the_largest_change_comes_first() -> None:
+    """Whether costs rose or fell; equal ones by name, the unknown first."""
+    before: dict[Group, Spending] = {("fell",): Spending(cost=90, calls=1)}
+    now: dict[Group, Spending] = {(name,): Spending(cost=50, calls=1) for name in ("b", "a", None)}
+    assert [("fell",), (None,), ("a",), ("b",)] == [each.group for each in split(before, now)]

@@ -1,0 +1,201 @@
+"""Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import DeviceSettings
+from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle, DeviceReport
+from gateway.errors import Refusal
+from spool.devices import Device, DeviceTable
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.memory.devices import MemoryDevices
+from spool.registry.audit import AuditedChange
+from spool.registry.operators import Actor
+from spool.registry.scopes import ENROLL, HEARTBEAT
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+ADA = Actor("ada", "socket")
+FLEET = Bearer("fleet", frozenset({ENROLL, HEARTBEAT}))
+DAY_S = 86_400.0
+
+
+class Fleet:
+    """The rules over a table in memory, and what was audited."""
+
+    def __init__(self, table: DeviceTable, clock: MovedClock) -> None:
+        self.table = table
+        self.clock = clock
+        self.audited: list[tuple[str, str]] = []
+        table.auditor = self._audit
+        self.rules = self.with_settings()
+
+    def with_settings(self, **settings: Any) -> DeviceLifecycle:
+        given = DeviceSettings(**settings)
+        self.rules = DeviceLifecycle(self.table, settings=given, clock=self.clock, secret=b"s" * 32)
+        return self.rules
+
+    async def _audit(self, changes: Any) -> None:
+        self.audited += [(change.action, change.target) for change in changes if isinstance(change, AuditedChange)]
+
+    async def enrol(self, id: str, **report: Any) -> tuple[Device, str | None]:
+        return await self.rules.enrol(DeviceReport(id=id, **report), FLEET, "")
+
+    def ids(self) -> set[str]:
+        return {device.id for device in self.table.all()}
+
+
+@pytest_asyncio.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    table = await DeviceTable.open(MemoryDevices())
+    yield Fleet(table, MovedClock())
+    await table.close()
+
+
+async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
+    """Also when another machine enrols under its id and gets a key: nobody has the first one's rights again."""
+    _, first = await fleet.enrol("laptop", want_key=True)
+    assert first is not None and fleet.rules.keys.find(first) is not None
+    await fleet.rules.delete("laptop", ADA)
+    with pytest.raises(Refusal, match="no longer good"):
+        fleet.rules.keys.find(first)
+    fleet.clock.move(60)
+    _, second = await fleet.enrol("laptop", want_key=True)
+    assert second is not None and second != first
+    assert fleet.rules.keys.find(second) is not None
+    with pytest.raises(Refusal, match="no longer good"):
+        fleet.rules.keys.find(first)
+    with pytest.raises(NotThere):
+        await fleet.rules.delete("nobody", ADA)
+    assert ("device.delete", "laptop") in fleet.audited
+
+
+async def test_what_was_not_heard_is_forgotten(fleet: Fleet) -> None:
+    """Silent and revoked ones; those that reported stay, and so does a revoked one that still asks."""
+    rules = fleet.with_settings(forget_after=10 * DAY_S)
+    for id in ("silent", "revoked", "asking", "heard"):
+        await fleet.enrol(id)
+    for id in ("revoked", "asking"):
+        await rules.revoke(id, ADA)
+    fleet.clock.move(10 * DAY_S)
+    assert 0 == await rules.forget_silent()
+    await fleet.enrol("heard")
+    with pytest.raises(Refusal, match="revoked"):
+        await fleet.enrol("asking")
+    fleet.clock.move(HEARD_EVERY_S)
+    assert 2 == await rules.forget_silent()
+    assert {"asking", "heard"} == fleet.ids()
+    assert [("device.forget", "revoked"), ("device.forget", "silent")] == sorted(fleet.audited[-2:])
+
+
+async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
+    """A server that was down for long hears its devices first; 0 forgets none at all."""
+    await fleet.enrol("laptop")
+    fleet.clock.move(400 * DAY_S)
+    rules = fleet.with_settings(forget_after=DAY_S)
+    assert 0 == await rules.forget_silent()
+    fleet.clock.move(GRACE_S)
+    never = fleet.with_settings(forget_after=0)
+    fleet.clock.move(GRACE_S)
+    assert (0, 1) == (await never.forget_silent(), await rules.forget_silent())
+
+
+async def test_ten_thousand_devices_with_churn_stay_inside_the_limit(fleet: Fleet) -> None:
+    """Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time."""
+    most, daily = 10_000, 1000
+    rules = fleet.with_settings(max=most, forget_after=2 * DAY_S)
+    keys = [Bearer(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
+    fleets = [f"d{n}" for n in range(most - 3 * daily)]
+    refused = 0
+
+    async def report(id: str, place: int) -> bool:
+        try:
+            await rules.enrol(DeviceReport(id=id), keys[place % len(keys)], "")
+        except Refusal as refusal:
+            assert (429, "too_many_devices") == (refusal.status, refusal.type)
+            return False
+        return True
+
+    for day in range(5):
+        taken = await asyncio.gather(*(report(id, place) for place, id in enumerate(fleets)))
+        refused += taken.count(False)
+        assert len(fleet.table) <= most
+        fleets = fleets[daily:] + [f"new-{day}-{n}" for n in range(daily)]
+        fleet.clock.move(DAY_S)
+        await rules.forget_silent()
+    assert 0 == refused
+    assert most - 3 * daily <= len(fleet.table) <= most
+    assert len(fleet.table) == len((await fleet.table._rows.load())[0])
+
+
+async def test_one_too_many_finds_room_when_others_are_forgotten(fleet: Fleet) -> None:
+    """Until then it is refused, by an operator's hand, too."""
+    rules = fleet.with_settings(max=2, forget_after=DAY_S)
+    await fleet.enrol("one")
+    await fleet.enrol("two")
+    with pytest.raises(Refusal, match=r"devices\.max"):
+        await fleet.enrol("three")
+    with pytest.raises(NotAllowed, match=r"devices\.max"):
+        await rules.admit("three", ADA)
+    fleet.clock.move(2 * DAY_S)
+    await fleet.enrol("two")
+    assert 1 == await rules.forget_silent()
+    await fleet.enrol("three")
+    assert {"two", "three"} == fleet.ids()
+
+
+async def test_an_operator_admits_a_device_where_enrolment_is_closed(fleet: Fleet) -> None:
+    """It then reports and gets its key; others are told how."""
+    rules = fleet.with_settings(policy="closed")
+    with pytest.raises(Refusal, match="tollhouse devices admit ID"):
+        await fleet.enrol("laptop")
+    admitted = await rules.admit("laptop", ADA)
+    assert ("enrolled", "ada") == (admitted.state, admitted.enrolled_by)
+    device, key = await fleet.enrol("laptop", hostname="mill", fingerprint="f", want_key=True)
+    assert "mill" == device.hostname and key is not None
+    for wrong, error in (("laptop", AlreadyThere), ("no good", Invalid), ("", Invalid)):
+        with pytest.raises(error):
+            await rules.admit(wrong, ADA)
+    assert [("device.admit", "laptop")] == fleet.audited
+
+
+async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
+    """Until it reports; its silence, and when it is forgotten, count from its admission."""
+    rules = fleet.with_settings(forget_after=DAY_S)
+    [late, soon] = [await rules.admit(id, ADA) for id in ("late", "soon")]
+    assert (0.0, "enrolled") == (late.last_seen, rules.state_of(late))
+    fleet.clock.move(DAY_S / 2)
+    assert "silent" == rules.state_of(soon)
+    rules.ping("soon", FLEET)
+    assert [0.0, fleet.clock.now()] == sorted(device.last_seen for device in fleet.table.all())
+    assert 0 == await rules.forget_silent()
+    fleet.clock.move(DAY_S / 2 + 1)
+    assert 1 == await rules.forget_silent()
+    assert {"soon"} == fleet.ids()
+
+
+async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(fleet: Fleet) -> None:
+    """Who asks first an hour later need not be the device."""
+    rules = fleet.with_settings(policy="closed")
+    await rules.admit("laptop", ADA)
+    fleet.clock.move(3601)
+    assert None is (await fleet.enrol("laptop", want_key=True))[1]
+    await rules.reset("laptop", ADA)
+    assert None is not (await fleet.enrol("laptop", want_key=True))[1]
+
+
+async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> None:
+    """What was known of it a moment before is not kept again."""
+    device, _ = await fleet.enrol("laptop")
+    fleet.table.touch(replace(device, last_seen=device.last_seen + 1))
+    await fleet.rules.delete("laptop", ADA)
+    await fleet.table.flush()
+    assert set() == fleet.ids()

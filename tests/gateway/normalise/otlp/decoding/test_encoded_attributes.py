@@ -1,0 +1,74 @@
+"""Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from gateway.normalise.otlp.decoding import encoded_attributes, wire_view
+from tests.gateway.normalise.otlp.trace_requests import trace_requests
+
+Reading = dict[str, Any] | str
+CHANGES = 2  # of each pair
+
+
+def read(raw: bytes) -> Reading:
+    try:
+        return encoded_attributes.attributes_of([raw])
+    except (DecodeError, UnicodeDecodeError):
+        return "unreadable"
+
+
+def read_by_protobuf(raw: bytes) -> Reading:
+    """With nothing remembered nothing is read by hand."""
+    encoded_attributes._known.clear()
+    encoded_attributes._heads.clear()
+    return read(raw)
+
+
+def pairs() -> list[bytes]:
+    """The attributes of every span and resource that real clients sent."""
+    found: set[bytes] = set()
+    for encoded in trace_requests():
+        for group in wire_view.TracesRequest.FromString(encoded).resource_spans:
+            found.update(group.resource.attributes)
+            found.update(pair for scope in group.scope_spans for span in scope.spans for pair in span.attributes)
+    return sorted(found)
+
+
+def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
+    """A byte more, less or another, an end cut off, a piece twice."""
+    for _ in range(CHANGES):
+        at, byte = rng.randrange(len(raw)), bytes([rng.choice((0, 1, 2, 0x0A, 0x12, 0x18, 0x21, 0x7F, 0x80, 0xFF))])
+        yield raw[:at] + byte + raw[at + 1 :]
+        yield raw[:at] + byte + raw[at:]
+        yield raw[:at] + raw[at + 1 :]
+        yield raw[:at]
+        yield raw + raw[at:]
+
+
+def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
+    """Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable."""
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    whole = pairs()
+    tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
+    expected = [repr(read_by_protobuf(raw)) for raw in tried]
+    for raw in whole:
+        read(raw)  # learns the names again
+    for raw, reading in zip(tried, expected, strict=True):
+        assert [reading] * 2 == [repr(read(raw)) for _ in range(2)], (seed, raw)
+
+
+@pytest.mark.parametrize("tail", [b"\x03\x18\x05\x10", b"\x04\x18\x85\x05\x10", b"\x04\x18\x05\x10\x01"])
+def test_a_number_with_more_behind_it_is_no_longer_number(tail: bytes) -> None:
+    """Bytes behind a whole number are another field, or none that can be read."""
+    raw = b"\x0a\x06number\x12" + tail
+    expected = read_by_protobuf(raw)
+    read(KeyValue(key="number", value=AnyValue(int_value=5)).SerializeToString())
+    assert expected == read(raw)

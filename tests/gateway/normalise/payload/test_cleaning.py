@@ -1,0 +1,77 @@
+"""What is no JSON is cleaned, in texts of any size."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.normalise.payload.cleaning import clean
+
+TEXTS = st.text(st.sampled_from(list('aN"\\\ud800\ud83d\ude00\né-I{}[],')), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.sampled_from(["NaN", "-Infinity", '"NaN'])
+    | st.lists(st.just(float("nan"))),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=20,
+)  # fmt: skip
+
+
+def as_expected(value: object) -> object:
+    """What is left of a value: null for what is no number, U+FFFD for half a character."""
+    match value:
+        case float() if json.dumps(value) in ("NaN", "Infinity", "-Infinity"):
+            return None
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [as_expected(one) for one in value]
+        case dict():
+            return {as_expected(name): as_expected(one) for name, one in value.items()}
+    return value
+
+
+@given(VALUES, st.integers(0, 300))
+def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behind: int) -> None:
+    """Wherever in a long text it stands: the expressions take some hundred bytes of a kind at once."""
+    written = json.dumps(["x" * behind, value]).encode()
+    cleaned = clean(written)
+    assert as_expected(["x" * behind, value]) == json.loads(cleaned.decode(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("behind", [*range(250, 270), *range(4090, 4100), *range(262_130, 262_150)])
+@pytest.mark.parametrize(
+    ("dirty", "cleaned"),
+    [
+        (b"-Infinity,NaN", b"null,null"),
+        (b'"NaN\\\\",NaN', b'"NaN\\\\",null'),
+        (b'"\\ud83d\\ude00\\ud83d"', b'"\\ud83d\\ude00\\ufffd"'),
+        (b'"\\\\ud83d\\"NaN\\ude00"', b'"\\\\ud83d\\"NaN\\ufffd"'),
+    ],
+)
+def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(behind: int, dirty: bytes, cleaned: bytes) -> None:
+    """Neither outside of a text nor within."""
+    assert b" " * behind + cleaned == clean(b" " * behind + dirty)
+    if dirty.startswith(b'"'):
+        assert b'"' + b"x" * behind + cleaned[1:] == clean(b'"' + b"x" * behind + dirty[1:])
+
+
+def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
+    """A list of the parts took forty times as much."""
+    text, expected = b"[" + b"NaN," * 1_000_000 + b"0]", b"[" + b"null," * 1_000_000 + b"0]"
+    tracemalloc.start()
+    cleaned = clean(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert expected == cleaned
+    assert peak < 4 * len(text)
+
+
+def test_words_are_replaced_only_as_a_whole() -> None:
+    """What is no JSON either way stays for the parser to refuse."""
+    assert b"[null,null,NaNs,aNaN,null]" == clean(b"[NaN,-Infinity,NaNs,aNaN,Infinity]")
+    assert b'{"NaN":"-Infinity"}' == clean(b'{"NaN":"-Infinity"}')
+    assert b'{"a":null,"b":"NaN' == clean(b'{"a":NaN,"b":"NaN')

@@ -1,0 +1,241 @@
+"""Budgets over HTTP, as the service does it: published fields, expansions, owners, alerts and refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import BudgetSettings, Config, ServerSettings
+from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+
+SCOPES = [f"budgets:{verb}_budget" for verb in ("create", "read", "update", "delete")] + ["budgets:read_budgets"]
+CALL = Decimal("0.0006")  # of 120 tokens in and 30 out at gpt-4o's price
+
+pytestmark = pytest.mark.asyncio
+
+
+class Asking:
+    """A key that may do everything with budgets, at a gateway with one view."""
+
+    def __init__(self, serving: Serving, key: str, view: str) -> None:
+        self.serving = serving
+        self.view = view
+        self._key = key
+
+    async def ask(
+        self, method: str, path: str = "", body: object = None, *query: tuple[str, str], status: int = 200
+    ) -> Any:
+        url = f"/v2/budgets{path}" + (f"?{urlencode(query)}" if query else "")
+        sent, kind = (b"", None) if body is None else (json.dumps(body).encode(), "application/json")
+        answer = await self.serving.send(url, sent, kind, method=method, key=self._key)
+        assert status == answer.status, answer.body
+        return json.loads(answer.body)
+
+    async def create(self, **fields: Any) -> Any:
+        body = {"name": "Search", "view": {"id": self.view}, "default_amount": "0.001", **fields}
+        return await self.ask("POST", "", body)
+
+    async def calls(self, count: int, *, days_ago: int = 0, model: str = "gpt-4o") -> None:
+        start = int((datetime.now(UTC) - timedelta(days=days_ago)).timestamp()) * 10**9
+        times: dict[str, Any] = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 10**9)}
+        spans = [json_span(model, **times) for _ in range(count)]
+        assert 200 == (await self.serving.send("/v1/traces", json_traces(*spans))).status
+
+    async def evaluate(self) -> None:
+        assert (await self.serving.app.services.operators.require_budgets().evaluate()).waits is None
+
+
+async def open_asking(serve: Serve, config: Config | None = None) -> Asking:
+    serving = await serve(config=config)
+    registry = serving.app.services.operators.require_registry()
+    draft = ViewDraft(name="all", principal_dimension="model")
+    view = await registry.views.create(draft, known=("model",), most=10, actor=ACTOR)
+    return Asking(serving, await serving.make_key("budgets", scopes=SCOPES), view.id)
+
+
+@pytest_asyncio.fixture
+async def asking(serve: Serve) -> Asking:
+    return await open_asking(serve)
+
+
+def months(*back: int) -> Sequence[str]:
+    """First days of months: the running one is 0."""
+    found, day = [], datetime.now(UTC).replace(day=1)
+    for _ in range(max(back) + 1):
+        found.append(day.date().isoformat())
+        day = (day - timedelta(days=1)).replace(day=1)
+    return [found[each] for each in back]
+
+
+async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
+    """The published fields come back as they were given; a change sets what it names alone."""
+    [month] = months(0)
+    made = await asking.create(
+        planned_limits={"monthly": {f"{month}T00:00:00+00:00": {"amount": "1000.00"}}},
+        alerts={"100": "Y", "80": "N"},
+        default_amount=None,
+        cost_type="real_cost",
+    )
+    budget = made["budget"]
+    assert {"monthly": {month: {"amount": "1000.00"}}} == budget["planned_limits"]
+    assert ({"80": "N", "100": "Y"}, "real_cost", "monthly", {"id": asking.view}) == (
+        budget["alerts"], budget["cost_type"], budget["granularity"], budget["view"],
+    )  # fmt: skip
+    assert re.fullmatch(r"\d+(\.\d+)?", budget["created"])
+    changed = (await asking.ask("PATCH", f"/{budget['id']}", {"name": "Find", "time_zone": "Europe/Berlin"}))["budget"]
+    differing = {name for name in budget if budget[name] != changed[name]}
+    assert {"name", "time_zone", "last_updated"} == differing
+    assert changed == (await asking.ask("GET", f"/{budget['id']}"))["budget"]
+    assert {"budget": {"id": budget["id"]}} == await asking.ask("DELETE", f"/{budget['id']}")
+    await asking.ask("GET", f"/{budget['id']}", status=404)
+
+
+async def test_actual_is_what_the_calls_cost(asking: Asking) -> None:
+    """To the last digit, in the list and for one budget; the new budget says what it is past already."""
+    await asking.calls(3)
+    made = await asking.create(alerts={"80": "Y", "100": "Y", "200": "Y"})
+    assert [80, 100] == made["already_past"]
+    id = made["budget"]["id"]
+    shown = (await asking.ask("GET", f"/{id}", None, ("expand", "current")))["budget"]["current"]
+    assert (CALL * 3, "0.001", 180) == (Decimal(shown["actual"]), shown["planned"], shown["percent"])
+    assert (3, 0, True) == (shown["calls"], shown["unpriced_calls"], shown["is_whole"])
+    [listed] = (await asking.ask("GET", "", None, ("expand", "current")))["budgets"]
+    assert (shown["actual"], 180) == (listed["current"]["actual"], listed["percent"])
+    assert "current" not in (await asking.ask("GET"))["budgets"][0]
+
+
+async def test_a_month_has_a_history_and_a_burnup(asking: Asking) -> None:
+    """By month and by quarter with what was planned, and by day up to today as running sums."""
+    await asking.calls(2)
+    month, before = months(0, 1)
+    made = await asking.create(planned_limits={"monthly": {before: {"amount": 7}}})
+    path = f"/{made['budget']['id']}"
+    shown = (await asking.ask("GET", path, None, ("expand", "history"), ("expand", "burnup")))["budget"]
+    monthly, quarterly = shown["history"]["monthly"], shown["history"]["quarterly"]
+    assert ("0.001", CALL * 2) == (monthly[month]["planned"], Decimal(monthly[month]["actual"]))
+    assert {"actual": "0", "planned": "7"} == monthly[before]
+    assert 4 == len(quarterly)
+    assert CALL * 2 == Decimal(list(quarterly.values())[-1]["actual"])
+    days = shown["burnup"]["daily"]
+    assert month == next(iter(days))
+    assert CALL * 2 == Decimal(list(days.values())[-1]["actual"])
+
+
+async def test_a_forecast_needs_a_week(asking: Asking) -> None:
+    """Below seven days there is none, and the reason is said."""
+    await asking.calls(1)
+    path = f"/{(await asking.create())['budget']['id']}"
+    shown = (await asking.ask("GET", path, None, ("expand", "forecast")))["budget"]["forecast"]
+    assert (None, True) == (shown["total"], "too early to tell" in shown["reason"])
+    for days_ago in range(1, 9):
+        await asking.calls(10, days_ago=days_ago)
+    await asking.evaluate()
+    shown = (await asking.ask("GET", path, None, ("expand", "forecast")))["budget"]["forecast"]
+    assert shown["reason"] is None
+    assert Decimal(shown["low"]) <= Decimal(shown["total"]) <= Decimal(shown["high"])
+    [listed] = (await asking.ask("GET", "", None, ("expand", "forecast")))["budgets"]
+    assert (shown, False) == (listed["forecast"], "current" in listed)
+
+
+async def test_owners_are_a_list(asking: Asking) -> None:
+    """Each value of the dimension with its own sum, sorted and filtered as every list."""
+    await asking.calls(3)
+    await asking.calls(1, model="o3")
+    made = (await asking.create(per="model", alerts={"100": "Y"}))["budget"]
+    page = await asking.ask("GET", f"/{made['id']}/owners")
+    assert (made["id"], ["actual", "owner", "percent"]) == (page["budget"]["id"], page["sorting"]["available"])
+    first, second = page["owners"]
+    assert ("gpt-4o", CALL * 3, 180, [100]) == (
+        first["owner"], Decimal(first["actual"]), first["percent"], first["fired"],
+    )  # fmt: skip
+    assert ("o3", []) == (second["owner"], second["fired"])
+    assert [] == (await asking.ask("GET", f"/{made['id']}/owners", None, ("owner", "nobody")))["owners"]
+    current = (await asking.ask("GET", f"/{made['id']}", None, ("expand", "current")))["budget"]["current"]
+    assert (None, {"count": 2, "past": 1, "left_out": 0}) == (current["planned"], current["owners"])
+
+
+async def test_alerts_are_a_list(asking: Asking) -> None:
+    """What fired, when, at which value, and whether it was told."""
+    made = (await asking.create(alerts={"80": "Y", "300": "Y"}))["budget"]
+    await asking.calls(3)
+    await asking.evaluate()
+    page = await asking.ask("GET", f"/{made['id']}/alerts", None, ("kind", "actual"))
+    [alert] = page["alerts"]
+    assert ("actual", 80, "fired", True, None, months(0)[0]) == tuple(
+        alert[name] for name in ("kind", "percent", "state", "told", "owner", "period")
+    )
+    assert CALL * 3 == Decimal(alert["value"])
+    assert [] == (await asking.ask("GET", f"/{made['id']}/alerts", None, ("state", "cleared")))["alerts"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "", {"name": "x"}, 400, "view"),
+        ("POST", "", {"name": "x", "view": {"id": "none"}, "default_amount": "1"}, 400, "no view with this id"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}}, 400, "needs an amount"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "color": 1}, 400, "color"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "cost_type": "invoiced"}, 400, "cost_t"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": 1.5}, 400, "default_amount"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "per": "shoe"}, 400, "no dimension"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "channels": ["a"]}, 400, "no channel"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "planned_limits": {"hourly": {}}}, 400, "one granularity"),
+        (
+            "POST", "",
+            {"name": "x", "view": {"id": "V"}, "planned_limits": {"daily": {}, "monthly": {}}}, 400, "one granularity",
+        ),
+        ("POST", "", {"name": "search", "view": {"id": "V"}, "default_amount": "1"}, 409, "this view has a budget"),
+        ("PATCH", "/none", {"name": "x"}, 404, "no budget with this id"),
+        ("PATCH", "/B", {"silence": {"until": "soon"}}, 400, "silence.until"),
+        ("PATCH", "/B", {"time_zone": "Asia/Kolkata"}, 400, "whole hours"),
+        ("GET", "/B?expand=all", None, 400, "expand must be one of"),
+        ("GET", "?expand=history", None, 400, "expand must be one of current"),
+        ("GET", "/B?color=1", None, 400, "takes expand"),
+        ("GET", "/B/owners?color=1", None, 400, "parameter"),
+        ("DELETE", "/none", None, 404, "no budget with this id"),
+    ],
+)  # fmt: skip
+async def test_refusals_say_what_is_wrong(
+    asking: Asking, method: str, path: str, body: Any, status: int, words: str
+) -> None:
+    """Whatever comes is answered with the field and the rule; nothing is changed."""
+    budget = (await asking.create())["budget"]
+    sent = json.loads(json.dumps(body).replace('"V"', f'"{asking.view}"'))
+    said = await asking.ask(method, path.replace("/B", f"/{budget['id']}"), sent, status=status)
+    assert words in said["error"]["message"]
+    assert [budget] == [{**each, "percent": None} for each in (await asking.ask("GET"))["budgets"]] or budget[
+        "percent"
+    ] == 0
+
+
+async def test_one_more_budget_than_the_setting_is_refused(serve: Serve) -> None:
+    """409 that names `budgets.max`."""
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    spool = SpoolSettings(hold=0)
+    asking = await open_asking(serve, Config(server=server, spool=spool, budgets=BudgetSettings(max=1)))
+    await asking.create()
+    body = {"name": "other", "view": {"id": asking.view}, "default_amount": "1"}
+    said = await asking.ask("POST", "", body, status=409)
+    assert "budgets.max" in said["error"]["message"]
+
+
+async def test_the_gauges_show_the_running_period(asking: Asking) -> None:
+    """Spent, planned and their ratio, by budget and view, after an evaluation."""
+    await asking.create(default_amount="0.0012")
+    await asking.calls(1)
+    await asking.evaluate()
+    answer = await asking.serving.send("/metrics", b"", None, method="GET", key=None)
+    lines = answer.body.decode().splitlines()
+    assert 'tollhouse_budget_ratio{budget="Search",owner="",view="all"} 0.5' in lines
+    assert 'tollhouse_budget_limit_dollars{budget="Search",owner="",view="all"} 0.0012' in lines

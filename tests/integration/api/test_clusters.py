@@ -1,0 +1,196 @@
+"""Clusters over HTTP: who may list, read and update them, what is shown, and what devices tell of theirs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from gateway.addresses.api import CLUSTER_ROWS
+from spool.clusters import ClusterCheck, ReportedCluster
+from spool.registry.scopes import ENROLL, HEARTBEAT, SCOPES
+from tests.integration.conftest import Serve, Serving
+from tests.spool.kept import audit_rows
+
+GET, UPDATE = "container:get-clusters", "container:update-cluster"
+ALL = "/v2/container/clusters"
+KEPT = (
+    ReportedCluster(
+        account="1", region="eu", name="mill", state="init_ok", agent_version="1.3", k8s_version="1.31",
+        checks=(ClusterCheck(name="api_key_valid", passing=False, error="401"),),
+    ),
+    ReportedCluster(account="1", region="us", name="alpha", state="pod_started", agent_version="1.2"),
+    ReportedCluster(account="2", region="eu", name="barn"),
+)  # fmt: skip
+
+
+class Desk:
+    """A gateway that knows three clusters, and a key for them."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self.serving = serving
+        self.key = key
+
+    async def ask(self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200) -> Any:
+        sent = b"" if body is None else json.dumps(body).encode()
+        answer = await self.serving.send(path, sent, method=method, key=key or self.key)
+        assert status == answer.status, answer.body
+        return json.loads(answer.body)
+
+    async def names(self, **query: str) -> list[str]:
+        return [row["name"] for row in (await self.ask("GET", f"{ALL}?{urlencode(query)}"))["clusters"]]
+
+
+async def desk(serve: Serve) -> Desk:
+    serving = await serve()
+    for cluster in KEPT:
+        await serving.app.services.storage.clusters.report(cluster)
+    return Desk(serving, await serving.make_key("clusters", scopes=(GET, UPDATE)))
+
+
+@pytest.mark.asyncio
+async def test_the_list(serve: Serve) -> None:
+    """By name, with the filters and sorts that the interface proposes; what it has no filter for is refused."""
+    asking = await desk(serve)
+    assert ["alpha", "barn", "mill"] == await asking.names()
+    assert ["mill", "barn"] == await asking.names(sort_key="name", sort_order="desc", limit="2")
+    assert ["barn", "alpha", "mill"] == await asking.names(sort_key="last_seen", sort_order="desc")
+    for query, expected in (
+        ({"state": "init_ok"}, ["mill"]),
+        ({"state": "unknown"}, ["barn"]),
+        ({"account": "1"}, ["alpha", "mill"]),
+        ({"region": "eu"}, ["barn", "mill"]),
+        ({"agent_version": "1.2"}, ["alpha"]),
+        ({"silent": "true"}, []),
+    ):
+        assert expected == await asking.names(**query)
+    await asking.ask("GET", f"{ALL}?colour=red", status=400)
+
+
+@pytest.mark.asyncio
+async def test_one_cluster(serve: Serve) -> None:
+    """As in the list, and no parameter."""
+    asking = await desk(serve)
+    one = f"{ALL}/{KEPT[0].id}"
+    read = (await asking.ask("GET", one))["cluster"]
+    assert [read] == (await asking.ask("GET", f"{ALL}?state=init_ok"))["clusters"]
+    assert ("mill", "init_ok", False, True, {}) == tuple(
+        read[name] for name in ("name", "state", "silent", "enabled", "config")
+    )
+    assert [{"name": "api_key_valid", "passing": False, "error": "401"}] == read["checks"]
+    assert read["first_seen"] == read["last_seen"]
+    await asking.ask("GET", f"{one}?expand=1", status=400)
+    await asking.ask("GET", f"{ALL}/none", status=404)
+
+
+@pytest.mark.asyncio
+async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
+    """What is left out stays, a label that is null goes, and a report changes none of it."""
+    asking = await desk(serve)
+    one = f"{ALL}/{KEPT[0].id}"
+    await asking.ask("PATCH", one, {"labels": {"team": "search", "floor": "3"}, "config": {"a": [1]}})
+    changed = await asking.ask("PATCH", one, {"display_name": "Mill", "enabled": False, "labels": {"floor": None}})
+    await asking.serving.app.services.storage.clusters.report(KEPT[0])
+    shown = (await asking.ask("GET", one))["cluster"]
+    assert {**changed["cluster"], "last_seen": shown["last_seen"]} == shown
+    assert ("Mill", False, {"team": "search"}, {"a": [1]}) == tuple(
+        shown[name] for name in ("display_name", "enabled", "labels", "config")
+    )
+    registry = asking.serving.app.services.storage.registry
+    assert registry is not None
+    rows = [row for row in await audit_rows(registry) if row.action == "cluster.update"]
+    assert [("clusters", {"labels": {}, "config": {}}), ("clusters", {"display_name": "", "enabled": True})] == [
+        (row.actor, {name: value for name, value in (row.before or {}).items() if name != "labels" or not value})
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"display_name": "x" * 257},
+        {"display_name": "a\x00b"},
+        {"labels": {"no good": "x"}},
+        {"config": {"a": "x" * 20_000}},
+        {"config": []},
+        {"enabled": "no"},
+        {"state": "init_ok"},
+        [],
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_wrong_update_changes_nothing(serve: Serve, body: object) -> None:
+    """400, also for a field that only the cluster reports."""
+    asking = await desk(serve)
+    one = f"{ALL}/{KEPT[0].id}"
+    before = await asking.ask("GET", one)
+    await asking.ask("PATCH", one, body, status=400)
+    assert before == await asking.ask("GET", one)
+
+
+@pytest.mark.asyncio
+async def test_each_operation_needs_its_scope(serve: Serve) -> None:
+    """A key with every other scope is refused, and the scope is named."""
+    asking = await desk(serve)
+    for row in CLUSTER_ROWS:
+        assert row.scope is not None
+        others = [scope for scope in SCOPES if scope != row.scope]
+        key = await asking.serving.make_key(f"all but {row.name}", scopes=others)
+        path = row.path.replace("{id}", KEPT[0].id)
+        refused = await asking.ask(row.methods[0], path, {} if row.body else None, key=key, status=403)
+        assert row.scope in refused["error"]["message"]
+
+
+LABELS = {"kind": "cluster", "account": "3", "region": "ap", "cluster": "yard"}
+
+
+@pytest.mark.asyncio
+async def test_a_device_of_kind_cluster_reports_for_one(serve: Serve) -> None:
+    """Its labels say for which; heartbeats keep it seen, and a new version of the agent shows."""
+    asking = await desk(serve)
+    key = await asking.serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    for path, version in (("enroll", "1"), ("heartbeat", "1"), ("heartbeat", "2")):
+        body = {"device_id": "yard-agent", "labels": LABELS, "agent_version": version}
+        await asking.ask("POST", f"/v1/ai-control-plane/{path}", body, key=key)
+        [yard] = (await asking.ask("GET", f"{ALL}?region=ap"))["clusters"]
+        assert ("yard", "3", "unknown", version) == tuple(
+            yard[name] for name in ("name", "account", "state", "agent_version")
+        )
+    body = {"device_id": "laptop", "labels": {"account": "3", "cluster": "yard"}}
+    await asking.ask("POST", "/v1/ai-control-plane/enroll", body, key=key)
+    assert 4 == len(await asking.names())
+
+
+@pytest.mark.asyncio
+async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
+    """The device enrols; its cluster is left out until there is room."""
+    asking = await desk(serve)
+    table = asking.serving.app.services.storage.clusters
+    table.max = len(table)
+    key = await asking.serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    body = {"device_id": "yard-agent", "labels": LABELS}
+    await asking.ask("POST", "/v1/ai-control-plane/enroll", body, key=key)
+    assert 3 == len(await asking.names())
+    table.max += 1
+    await asking.ask("POST", "/v1/ai-control-plane/heartbeat", body, key=key)
+    assert 4 == len(await asking.names())
+
+
+@pytest.mark.asyncio
+async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: Serve) -> None:
+    """An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses none."""
+    asking = await desk(serve)
+    key = await asking.serving.make_key("agent", scopes=("container-metrics_v1:upload",))
+    upload = "/v1/container-metrics/upload?cluster_name={}&cloud_account_id=9&region=eu"
+    body = {"files": [{"reference_id": "a.parquet"}]}
+    await asking.ask("POST", upload.format("yard"), body, key=key)
+    [yard] = (await asking.ask("GET", f"{ALL}?account=9"))["clusters"]
+    assert ("yard", "unknown", False) == (yard["name"], yard["state"], yard["silent"])
+    for enabled, status in ((False, 403), (True, 200)):
+        await asking.ask("PATCH", f"{ALL}/{yard['id']}", {"enabled": enabled})
+        await asking.ask("POST", upload.format("yard"), body, key=key, status=status)
+    asking.serving.app.services.storage.clusters.max = 4
+    await asking.ask("POST", upload.format("late"), body, key=key)
+    assert ["yard"] == await asking.names(account="9")

@@ -1,0 +1,371 @@
+"""Billing connections over HTTP: who is there takes drops, and what was taken can be read back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import ClientSession, UnixConnector
+
+from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import BillingSettings, Config
+from gateway.mounts import OPERATOR_API
+from spool.record import BILLING_DATA
+from spool.registry.scopes import BILLING_DROP, GROUPS, SEND_BILLING_DATA, VALIDATE_BILLING_DROP
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Answer, Serve, Serving
+
+pytestmark = pytest.mark.asyncio
+
+ALL = "/v2/connections/billing"
+DROPS = ALL + "/external/{}/billing_drops"
+VALIDATE = ALL + "/external/validate_billing_drop"
+NEW = {"name": "MongoDB Atlas", "cloud_provider": "MongoDB"}
+BUCKET = {"bucket_name": "bills", "bucket_path": "daily/", "cloud_account_id": "123456789012"}
+Row = dict[str, str]
+
+
+def row(day: int, hour: int, cost: str = "1") -> Row:
+    return {"time/usage_start": f"2026-11-{day:02}T{hour:02}:00:00Z", "cost/cost": cost, "resource/id": "r"}
+
+
+class Manager:
+    """A key that manages connections, and one that sends drops."""
+
+    def __init__(self, serving: Serving, managing: str, sending: str) -> None:
+        self.serving = serving
+        self.managing = managing
+        self.sending = sending
+
+    @classmethod
+    async def of(cls, serving: Serving) -> Manager:
+        managing = await serving.make_key("manager", scopes=GROUPS["Manage Billing Connections"])
+        return cls(serving, managing, await serving.make_key("sender of drops", use_cases=[SEND_BILLING_DATA]))
+
+    async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        sent = b"" if body is None else orjson.dumps(body)
+        kind = None if body is None else "application/json"
+        answer = await self.serving.send(path, sent, kind, method=method, key=self.managing)
+        return answer.status, orjson.loads(answer.body)
+
+    async def drop(
+        self, id: str, rows: Sequence[Row], operation: str = "sum", headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        body = orjson.dumps({"month": "2026-11", "operation": operation, "data": rows})
+        return await self.serving.send(DROPS.format(id), body, key=self.sending, headers=headers)
+
+    def month_asked(self, id: str) -> Callable[[], Awaitable[tuple[int, Any]]]:
+        return lambda: self.ask("GET", f"{DROPS.format(id)}/2026-11")
+
+    async def month(self, id: str, month: str = "2026-11") -> list[Row]:
+        status, said = await self.ask("GET", f"{DROPS.format(id)}/{month}")
+        assert 200 == status, said
+        found: list[Row] = said["billing_drop"]
+        return found
+
+
+def refused(answer: Answer) -> tuple[int, str]:
+    return answer.status, orjson.loads(answer.body)["error"]["type"]
+
+
+async def test_the_life_of_a_connection(serving: Serving) -> None:
+    """Created, listed, read, changed and deleted, with the published fields and times as text."""
+    manager = await Manager.of(serving)
+    status, said = await manager.ask("POST", ALL, {**NEW, "s3_bucket_info": BUCKET, "expected_ingest_rate": 2.5})
+    made = said["connection"]
+    assert (200, BUCKET, 2.5, True, False) == (
+        status, made["s3_bucket_info"], made["expected_ingest_rate"], made["is_enabled"], made["is_draft"],
+    )  # fmt: skip
+    assert made["id"] == made["connection_id"] == made["upstream_connection_id"]
+    assert float(made["created"]) == float(made["last_updated"]) > 1e9
+    assert "Pending Data" == made["state"]
+    assert (200, said) == await manager.ask("GET", f"{ALL}/{made['id']}")
+    changes = {"s3_bucket_info": None, "is_enabled": False, "name": "Atlas"}
+    status, said = await manager.ask("PATCH", f"{ALL}/{made['id']}", changes)
+    changed = said["connection"]
+    assert (200, None, "Disabled", "Atlas") == (
+        status, changed["s3_bucket_info"], changed["state"], changed["connection_name"],
+    )  # fmt: skip
+    _, page = await manager.ask("GET", f"{ALL}?is_enabled=false&sort_key=connection_name")
+    assert [changed] == page["connections"]
+    assert {"pagination", "filtering", "sorting"} < set(page)
+    assert (200, {"connection": {"id": made["id"]}}) == await manager.ask("DELETE", f"{ALL}/{made['id']}")
+    status, _ = await manager.ask("GET", f"{ALL}/{made['id']}")
+    assert 404 == status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"name": "x"}, 400),
+        ({**NEW, "colour": "red"}, 400),
+        ({**NEW, "name": ""}, 400),
+        ({**NEW, "is_enabled": None}, 400),
+        ({**NEW, "connection_id": "a b"}, 400),
+        ({**NEW, "s3_bucket_info": {"bucket_name": "bills"}}, 400),
+        ({**NEW, "s3_bucket_info": {**BUCKET, "cloud_account_id": "1"}}, 400),
+        ({**NEW, "name": "taken"}, 409),
+        ({**NEW, "connection_id": "c-1"}, 409),
+    ],
+)
+async def test_what_is_no_connection_is_refused(serving: Serving, body: dict[str, Any], status: int) -> None:
+    """With the rule that it breaks; nothing is kept."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1", name="taken")
+    found, said = await manager.ask("POST", ALL, body)
+    assert (status, True) == (found, bool(said["error"]["message"]))
+    _, page = await manager.ask("GET", ALL)
+    assert 1 == page["pagination"]["total_count"]
+
+
+async def test_drops_are_taken_for_a_connection_that_is_there_and_enabled(serving: Serving) -> None:
+    """Unknown and deleted ones get 404, a disabled one 409, each with what to do; and nothing is kept."""
+    manager = await Manager.of(serving)
+    unknown = await manager.drop("c-1", [row(1, 1)])
+    assert (404, "unknown_connection") == refused(unknown)
+    assert b"tollhouse connections create --id" in unknown.body
+    await serving.make_connection("c-1")
+    assert 200 == (await manager.drop("c-1", [row(1, 1)])).status
+    await manager.ask("PATCH", f"{ALL}/c-1", {"is_enabled": False})
+    disabled = await manager.drop("c-1", [row(1, 2)])
+    assert (409, "connection_disabled") == refused(disabled)
+    assert b"tollhouse connections enable" in disabled.body
+    await manager.ask("PATCH", f"{ALL}/c-1", {"is_enabled": True})
+    assert [row(1, 1)] == await manager.month("c-1")
+    await manager.ask("DELETE", f"{ALL}/c-1")
+    assert (404, "unknown_connection") == refused(await manager.drop("c-1", [row(1, 3)]))
+    books = await serving.app.services.storage.log.books()
+    assert 1 == books.topics[BILLING_DATA]["accepted"]
+
+
+async def test_a_month_is_read_back_as_a_recount_finds_it(serving: Serving) -> None:
+    """Many drops of every operation, sent at once in groups; the list names those of which rows stand."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    chance = random.Random(7)
+    recount: dict[tuple[int, int], list[Row]] = {}
+    for n in range(40):
+        hours = [(chance.randint(1, 30), chance.randint(0, 23)) for _ in range(6)]
+        operation = "replace_drop" if n == 20 else chance.choice(["sum", "replace_hourly"])
+        rows = [row(*hour, cost=f"{n}.{place}") for place, hour in enumerate(hours)]
+        assert 200 == (await manager.drop("c-1", rows, operation)).status
+        if operation == "replace_drop":
+            recount = {}
+        for hour in set(hours) if operation == "replace_hourly" else ():
+            recount.pop(hour, None)
+        for hour, each in zip(hours, rows, strict=True):
+            recount.setdefault(hour, []).append(each)
+    expected = [each for _, rows in sorted(recount.items()) for each in rows]
+    assert expected == await manager.month("c-1")
+    _, page = await manager.ask("GET", f"{DROPS.format('c-1')}?limit=1000")
+    assert {("2026-11", 6)} == {(drop["month"], drop["row_count"]) for drop in page["billing_drops"]}
+    assert 20 >= page["pagination"]["total_count"] > 1
+
+
+async def test_drops_at_once_are_taken_in_turns(serving: Serving) -> None:
+    """None is refused and none is lost."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    answers = await asyncio.gather(*(manager.drop("c-1", [row(1, n)]) for n in range(20)))
+    assert {200} == {answer.status for answer in answers}
+    assert 20 == len(await manager.month("c-1"))
+
+
+async def test_a_repeat_is_the_same_drop(serving: Serving) -> None:
+    """Under one idempotency key: the same id, and its rows once."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    answers = [await manager.drop("c-1", [row(1, 1)], headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    ids = {orjson.loads(answer.body)["connection"]["drop_id"] for answer in answers}
+    _, page = await manager.ask("GET", DROPS.format("c-1"))
+    assert ids == {drop["drop_id"] for drop in page["billing_drops"]}
+    assert (1, [row(1, 1)]) == (len(ids), await manager.month("c-1"))
+
+
+async def test_what_is_not_there_is_404(serving: Serving) -> None:
+    """A month without rows, a connection nobody made; and a month that is none is 400."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    for path, expected in (
+        (f"{DROPS.format('c-1')}/2026-11", 404), (f"{DROPS.format('c-1')}/2026-13", 400),
+        (f"{DROPS.format('none')}/2026-11", 404), (DROPS.format("none"), 404),
+    ):  # fmt: skip
+        assert expected == (await manager.ask("GET", path))[0], path
+
+
+async def test_keys_that_send_read_nothing(serving: Serving) -> None:
+    """Their two scopes open no operation that answers what is kept."""
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    await manager.drop("c-1", [row(1, 1)])
+    sending = await serving.make_key("fixed", scopes=[BILLING_DROP, VALIDATE_BILLING_DROP])
+    for path in (ALL, f"{ALL}/c-1", DROPS.format("c-1"), f"{DROPS.format('c-1')}/2026-11"):
+        answer = await serving.send(path, b"", None, method="GET", key=sending)
+        assert (403, "missing_scope") == refused(answer), path
+
+
+def limited(**billing: Any) -> Config:
+    return Config(spool=SpoolSettings(hold=0, counter_wait=0), billing=BillingSettings(**billing))
+
+
+@pytest.mark.parametrize("operation", ["sum", "replace_hourly"])
+async def test_a_month_has_a_limit_of_rows(serve: Serve, operation: str) -> None:
+    """Up to it, and not one more; rows that replace others, and a repeat, are taken."""
+    serving = await serve(config=limited(max_month_rows=3))
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    again = {"Idempotency-Key": "k"}
+    assert 200 == (await manager.drop("c-1", [row(1, 1), row(1, 2), row(1, 3)], operation, again)).status
+    assert (409, "month_full") == refused(await manager.drop("c-1", [row(1, 4)], operation))
+    assert 200 == (await manager.drop("c-1", [row(1, 3)], "replace_hourly")).status
+    assert 200 == (await manager.drop("c-1", [row(1, 1), row(1, 2), row(1, 3)], operation, again)).status
+    assert 3 == len(await manager.month("c-1"))
+    assert 200 == (await manager.drop("c-1", [row(1, 4)], "replace_drop")).status
+
+
+async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
+    """The message names it."""
+    body = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [row(1, 1)]})
+    serving = await serve(config=limited(max_month_bytes=len(body)))
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    assert 200 == (await manager.drop("c-1", [row(1, 1)])).status
+    full = await manager.drop("c-1", [row(1, 2)])
+    assert (409, "month_full") == refused(full)
+    assert str(len(body)).encode() in full.body
+
+
+async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
+    """As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back after."""
+    manager, services = await Manager.of(serving), serving.app.services
+    await serving.make_connection("c-1")
+    rows = [row(1, hour) for hour in (1, 1, 2)]
+    await manager.drop("c-1", rows)
+    drops = services.operators.billing_connections.drops
+    size, hours = await drops.size("c-1", "2026-11"), await drops.month("c-1", "2026-11")
+    assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].text)
+    budget = services.receivers.budget
+    budget.reserve.limit = 0
+    by_key = manager.month_asked("c-1")
+    by_operator = as_operator(serving, f"{OPERATOR_API}/connections/c-1/drops/2026-11")
+    for ask in (by_key, by_operator):
+        with budget.lease("another") as lease:
+            lease.take(budget.general.limit - size.held)
+            assert (200, {"billing_drop": rows}) == await ask()
+            assert lease.held == budget.held
+            lease.take(1)
+            status, said = await ask()
+            assert (503, "busy") == (status, said["error"]["type"])
+            assert "server.max_inflight_bytes" in said["error"]["message"]
+
+
+def as_operator(serving: Serving, path: str) -> Callable[[], Awaitable[tuple[int, Any]]]:
+    """Asks over the operator socket."""
+
+    async def ask() -> tuple[int, Any]:
+        socket = UnixConnector(str(serving.app.config.data_dir / "operator.sock"))
+        async with (
+            ClientSession("http://localhost", connector=socket) as client,
+            client.get(path, headers={"X-Tollhouse-As": "ada"}) as answer,
+        ):
+            return answer.status, await answer.json()
+
+    return ask
+
+
+async def test_all_months_have_a_limit(serve: Serve) -> None:
+    """At it a drop gets 429 with the time to repeat, and the name of the setting."""
+    serving = await serve(config=limited(max_bytes=1))
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    assert 200 == (await manager.drop("c-1", [row(1, 1)])).status
+    full = await manager.drop("c-1", [row(1, 2)])
+    assert (429, "too_many_rows") == refused(full)
+    assert (True, True) == (b"billing.max_bytes" in full.body, int(full.headers["Retry-After"]) > 0)
+
+
+async def test_there_are_so_many_connections(serve: Serve) -> None:
+    """One more is refused with the name of the setting."""
+    serving = await serve(config=limited(max_connections=1))
+    manager = await Manager.of(serving)
+    assert 200 == (await manager.ask("POST", ALL, NEW))[0]
+    status, said = await manager.ask("POST", ALL, {**NEW, "name": "other"})
+    assert (409, True) == (status, "billing.max_connections" in said["error"]["message"])
+
+
+async def test_months_go_after_their_time(serve: Serve) -> None:
+    """The month in which the border lies stays."""
+    serving = await serve()
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    old = {"time/usage_start": "2020-01-01T00:00:00Z", "cost/cost": "1"}
+    body = orjson.dumps({"month": "2020-01", "operation": "sum", "data": [old]})
+    assert 200 == (await serving.send(DROPS.format("c-1"), body, key=manager.sending)).status
+    await serving.app.services.billing_connections.trim()
+    assert 404 == (await manager.ask("GET", f"{DROPS.format('c-1')}/2020-01"))[0]
+
+
+async def with_upstream(serve: Serve, site: Serving, directory: Path, **upstream: Any) -> Serving:
+    """A gateway whose upstream is another one."""
+    secret = directory / "billing.key"
+    secret.write_text(await site.make_key("upstream", use_cases=[SEND_BILLING_DATA]))
+    key = UpstreamKey(name="billing", secret_file=secret, use_cases=(SEND_BILLING_DATA,))
+    settings = UpstreamSettings(base_url=site.url, kind="tollhouse", keys=(key,), **upstream)
+    return await serve(config=Config(spool=SpoolSettings(hold=0, counter_wait=0), upstream=settings))
+
+
+async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, tmp_path: Path) -> None:
+    """It takes drops, is there once after a reload, and is neither deleted nor given another id upstream."""
+    serving = await with_upstream(serve, await serve(), tmp_path, connection_id="c/9")
+    manager = await Manager.of(serving)
+    await serving.app.services.billing_connections.establish()
+    _, page = await manager.ask("GET", ALL)
+    (found,) = page["connections"]
+    assert ("c/9", "c/9") == (found["id"], found["upstream_connection_id"])
+    path = f"{ALL}/c%2F9"
+    assert 409 == (await manager.ask("DELETE", path))[0]
+    assert 409 == (await manager.ask("PATCH", path, {"upstream_connection_id": "other"}))[0]
+    assert 200 == (await manager.ask("PATCH", path, {"is_enabled": False}))[0]
+    assert not serving.app.services.billing_connections.is_open("c/9")
+
+
+async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: Path) -> None:
+    """Deleted or given another id upstream: what was taken is sent, to where the connection led last."""
+    site = await serve()
+    serving = await with_upstream(serve, site, tmp_path)
+    manager = await Manager.of(serving)
+    for id, there in (("kept", "wrong"), ("gone", "there-2")):
+        await serving.make_connection(id, upstream_id=there)
+        assert 200 == (await manager.drop(id, [row(1, 1)])).status
+    assert 200 == (await manager.ask("PATCH", f"{ALL}/kept", {"upstream_connection_id": "there-1"}))[0]
+    assert 200 == (await manager.ask("DELETE", f"{ALL}/gone"))[0]
+    for there in ("there-1", "there-2"):
+        await site.make_connection(there)
+    serving.app.services.operators.wake("upstream/billing-data")
+    async with asyncio.timeout(20):
+        while set(await site.app.services.storage.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_the_upstream_is_asked_about_a_drop(serve: Serve, tmp_path: Path) -> None:
+    """What passes here is shown to it; the answer says who answered, also when it cannot be reached."""
+    site = await serve()
+    serving = await with_upstream(serve, site, tmp_path)
+    manager = await Manager.of(serving)
+
+    async def verdict(**change: Any) -> dict[str, Any]:
+        body = orjson.dumps({"operation": "sum", "data": [row(1, 1)], **change})
+        said = orjson.loads((await serving.send(VALIDATE, body, key=manager.sending)).body)
+        found: dict[str, Any] = said["connection"]
+        return found
+
+    assert {"is_valid": True, "errors": [], "answered_by": "upstream"} == await verdict()
+    wrong = await verdict(operation="append")
+    assert (False, "tollhouse") == (wrong["is_valid"], wrong["answered_by"])
+    await site.app.stop()
+    assert {"is_valid": True, "errors": [], "answered_by": "tollhouse"} == await verdict()

@@ -1,0 +1,177 @@
+"""Recommendations over HTTP: a month of calls is looked at, and people decide about what is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from gateway.intake.prices import PriceBook
+from gateway.recommendations.list import TYPES
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry.scopes import GROUPS
+from tests.integration.conftest import Serve, Serving
+
+pytestmark = pytest.mark.asyncio
+
+BOOK = PriceBook.load()
+ALL = "/v2/optimize/recommendations"
+
+
+class Desk:
+    """A gateway with calls of two teams, and a key with every scope of recommendations."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self.serving = serving
+        self.key = key
+
+    async def ask(self, method: str, path: str, body: object = None, *, status: int = 200) -> Any:
+        sent = b"" if body is None else json.dumps(body).encode()
+        answer = await self.serving.send(path, sent, method=method, key=self.key)
+        assert status == answer.status, answer.body
+        return json.loads(answer.body)
+
+    async def page(self, **query: str) -> Any:
+        return (await self.ask("GET", f"{ALL}?{urlencode(query)}"))["recommendations"]
+
+    async def look(self) -> None:
+        await self.serving.app.services.operators.require_adviser().look()
+
+
+@pytest_asyncio.fixture
+async def desk(serve: Serve) -> AsyncIterator[Desk]:
+    serving = await serve()
+    now = int(serving.app.services.operators.clock.now())
+    calls = [
+        Inference(
+            id=f"{team:>14}{number:02}".encode(), source="litellm", provider="openai", request_model="gpt-4.1",
+            team=team,
+            start_time=(now - 3600 - 86400 * number) * NS, input_tokens=1_000_000, output_tokens=100_000,
+            tags={"service_tier": "priority"},
+        )
+        for team, many in (("search", 3), ("docs", 4))
+        for number in range(1, many + 1)
+    ]  # fmt: skip
+    for call in calls:
+        BOOK.price(call)
+    log = serving.app.services.storage.log
+    identities = [Identity(call.id) for call in calls]
+    await log.append(Submission(topic=AI_TELEMETRY, received=7, records=calls, identities=identities))
+    yield Desk(serving, await serving.make_key("desk", scopes=GROUPS["Optimization & Savings"]))
+
+
+async def test_from_calls_to_a_list(desk: Desk) -> None:
+    """Two teams could save $2.10 a call each; check says so before anything is kept."""
+    assert [] == await desk.page()
+    checked = (await desk.ask("POST", "/v2/optimize/check", {}))["check"]
+    types = [{"type": "priority_tier", "count": 2, "monthly_savings": "14.7"}]
+    assert {"count": 2, "monthly_savings": "14.7", "spent": "34.3", "types": types, "failed": []} == checked
+    assert [] == await desk.page()
+    await desk.look()
+    first, second = await desk.page()
+    assert ("8.4", "6.3") == (first["monthly_savings"], second["monthly_savings"])
+    assert "$19.6 as priority - $11.2 as standard" == first["formula"]
+    assert ({"model": "gpt-4.1", "provider": "openai", "mode": "priority"}, "") == (
+        first["current"], first["recommended"]["mode"],
+    )  # fmt: skip
+    assert first == (await desk.ask("GET", f"{ALL}/{first['id']}"))["recommendation"]
+    assert [second] == await desk.page(team="search")
+    assert [] == await desk.page(type="newer_model")
+    assert [second, first] == await desk.page(sort_key="savings", sort_order="asc")
+    dimensions = (await desk.ask("GET", "/v2/optimize/dimensions"))["dimensions"]
+    assert {"id": "team", "values": ["docs", "search"]} in dimensions
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ({"filter": {"team": ["search"]}}, 1),
+        ({"filter": {"!team": ["search"]}}, 1),
+        ({"filter": {"user": [None]}}, 2),
+        ({"filter": {"team": ["nobody"]}}, 0),
+        ({"type": "newer_model"}, 0),
+    ],
+)
+async def test_a_check_of_a_part(desk: Desk, body: dict[str, Any], count: int) -> None:
+    """Of one type, or of the calls that pass a filter."""
+    assert count == (await desk.ask("POST", "/v2/optimize/check", body))["check"]["count"]
+
+
+@pytest.mark.parametrize(
+    ("least", "count"),
+    [({"least_savings": "6.3"}, 2), ({"least_savings": "6.4"}, 1), ({"least_share": 24}, 1), ({"least_share": 25}, 0)],
+)
+async def test_the_least_that_is_told(desk: Desk, least: dict[str, Any], count: int) -> None:
+    """Dollars a month, and percent of what was spent ($34.30): at the edge a saving is told."""
+    await desk.ask("PATCH", "/v2/optimize/recommendation_types/priority_tier", {"thresholds": least})
+    assert count == (await desk.ask("POST", "/v2/optimize/check", {}))["check"]["count"]
+
+
+async def test_many_are_decided_at_once(desk: Desk) -> None:
+    """Each id has its own result; what is ignored stays in the list under that status."""
+    await desk.look()
+    ids = [each["id"] for each in await desk.page()]
+    changed = await desk.ask("PATCH", ALL, {"ids": [*ids, "gone"], "status": "ignored", "assignee": "ada"})
+    assert [True, True, False] == ["error" not in each for each in changed["recommendations"]]
+    assert set(ids) == {each["id"] for each in await desk.page(status="ignored", assignee="ada")}
+    await desk.ask("PATCH", ALL, {"ids": []}, status=400)
+    await desk.ask("PATCH", ALL, {"ids": ids, "status": "done"}, status=400)
+
+
+async def test_comments(desk: Desk) -> None:
+    """One or several at once, changed and deleted."""
+    await desk.look()
+    comments = f"{ALL}/{(await desk.page())[0]['id']}/comments"
+    await desk.ask("POST", comments, {"message": "one"})
+    added = await desk.ask("POST", comments, {"comments": [{"message": "two"}, {"message": "three"}]})
+    assert ["2", "3"] == [each["id"] for each in added["comments"]]
+    changed = await desk.ask("PATCH", f"{comments}/2", {"message": "second"})
+    assert ("second", "desk") == (changed["comment"]["message"], changed["comment"]["author"])
+    assert {"comment": {"id": "1"}} == await desk.ask("DELETE", f"{comments}/1")
+    listed = (await desk.ask("GET", f"{comments}?sort_key=created"))["comments"]
+    assert ["second", "three"] == [each["message"] for each in listed]
+    for body in ({}, {"message": "x", "comments": [{"message": "y"}]}):
+        await desk.ask("POST", comments, body, status=400)
+    await desk.ask("DELETE", f"{comments}/1", status=404)
+    await desk.ask("PATCH", f"{comments}/one", {"message": "x"}, status=404)
+
+
+async def test_types(desk: Desk) -> None:
+    """Each with its formula; one that is switched off is not looked for, and closes what it found."""
+    await desk.look()
+    types = (await desk.ask("GET", "/v2/optimize/recommendation_types"))["recommendation_types"]
+    assert sorted(type.NAME for type in TYPES) == [each["type"] for each in types]
+    one = "/v2/optimize/recommendation_types/priority_tier"
+    assert {"recommendation_type": types[[each["type"] for each in types].index("priority_tier")]} == (
+        await desk.ask("GET", one)
+    )
+    off = (await desk.ask("PATCH", one, {"enabled": False}))["recommendation_type"]
+    assert (False, {"least_savings": "5", "least_share": "1"}) == (off["enabled"], off["thresholds"])
+    assert 2 == len(await desk.page(open="false"))
+    assert 0 == (await desk.ask("POST", "/v2/optimize/check", {}))["check"]["count"]
+    await desk.look()
+    assert [] == await desk.page(open="true")
+    for body in ({"thresholds": {"least_share": 101}}, {"thresholds": {"most": 1}}, {"enabled": "no"}):
+        await desk.ask("PATCH", one, body, status=400)
+    await desk.ask("GET", "/v2/optimize/recommendation_types/magic", status=404)
+
+
+async def test_one_look_at_a_time(desk: Desk) -> None:
+    """A check while another look goes on is refused, and told when to come again; nothing queues up."""
+    adviser = desk.serving.app.services.operators.require_adviser()
+    async with adviser._turn:
+        answer = await desk.serving.send("/v2/optimize/check", b"{}", key=desk.key)
+        assert (429, "5") == (answer.status, answer.headers["Retry-After"])
+    await desk.ask("POST", "/v2/optimize/check", {})
+
+
+@pytest.mark.parametrize("filters", [{"floor": ["9"]}, {"team": []}])
+async def test_a_wrong_filter_is_refused(desk: Desk, filters: dict[str, list[str]]) -> None:
+    """With the dimensions that there are."""
+    await desk.ask("POST", "/v2/optimize/check", {"filter": filters}, status=400)

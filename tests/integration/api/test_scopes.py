@@ -1,0 +1,180 @@
+"""
+The scope matrix: each operation without a key, with every scope but its own, and with its own alone.
+
+The operations are those of the table of addresses, which the OpenAPI document is made from: a new one is tried, too.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession
+
+from gateway.addresses.table import ADDRESSES
+from gateway.addresses.topics import CREATE_STREAM
+from gateway.app import App
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.http.address import Address
+from gateway.http.key_carriage import BASIC, IN_PATH
+from spool.registry.budgets import BudgetDraft
+from spool.registry.insights import Draft
+from spool.registry.registry import Registry
+from spool.registry.scopes import SCOPES, USE_CASES
+from spool.registry.tables.views import ViewTable
+from spool.registry.views import ViewDraft
+from tests.integration.conftest import ACTOR, Answer, Serving
+from tests.spool.savings import SAVING
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEYS: dict[frozenset[str], str] = {}
+PARAMETERS = {"connection_id": "c-1", "id": "one", "month": "2026-11", "format": "litellm", "stream": "calls",
+              "type": "priority_tier"}  # fmt: skip
+
+
+class Operation(NamedTuple):
+    method: str
+    address: Address
+
+    @property
+    def scope(self) -> str:
+        assert self.address.scope is not None
+        return self.address.scope
+
+
+def operations() -> Iterator[Operation]:
+    for address in ADDRESSES:
+        if address.scope is not None:
+            yield from (Operation(method, address) for method in address.operations)
+
+
+OPERATIONS = list(operations())
+EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: f"{one.method} {one.address.documented_path}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
+    """A gateway for all of them; keys are made once for each set of scopes."""
+    directory: Path = tmp_path_factory.mktemp("scopes")
+    app = App(Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0")
+    await app.start()
+    serving = Serving(app=app, key="", client=ClientSession())
+    yield serving
+    await serving.client.close()
+    await app.stop()
+
+
+async def key_of(server: Serving, scopes: frozenset[str]) -> str:
+    """A key of its own for each set of scopes."""
+    if scopes not in KEYS:
+        KEYS[scopes] = await server.make_key(f"key {len(KEYS)}", scopes=sorted(scopes))
+    return KEYS[scopes]
+
+
+async def make_things(server: Serving) -> None:
+    """What the parameters of the paths name, unless it is there: only what is there can be listed."""
+    storage = server.app.services.storage
+    assert storage.registry is not None
+    if storage.registry.connections.find(PARAMETERS["connection_id"]) is None:
+        await server.make_connection(PARAMETERS["connection_id"])
+    if storage.registry.budgets.find(PARAMETERS.get("budget_id", "")) is None:
+        PARAMETERS["budget_id"] = await make_budget(storage.registry)
+    insight = await storage.registry.insights.create(Draft(title="Spike"), actor=ACTOR)
+    PARAMETERS["id"] = insight.id
+    PARAMETERS["view_id"] = await make_view(storage.registry.views)
+    await storage.registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    PARAMETERS["recommendation_id"] = next(each.id for each in await storage.registry.recommendations.all())
+    path = f"/unit-cost/v1/telemetry/allocation/{PARAMETERS['stream']}"
+    key = await key_of(server, frozenset({CREATE_STREAM}))
+    assert (await server.send(path, b"{}", method="PUT", key=key)).status < 300
+
+
+async def make_view(views: ViewTable) -> str:
+    draft = ViewDraft(name="All", principal_dimension="model")
+    there = views.named("All") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
+    return there.id
+
+
+async def make_budget(registry: Registry) -> str:
+    views, draft = registry.views, ViewDraft(name="everything", principal_dimension="model")
+    view = views.named("everything") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
+    budget = BudgetDraft(name="All", view_id=view.id, planned={}, default_amount="1", alerts={}, forecast_alerts={})
+    return (await registry.budgets.create(budget, known=("model",), most=10, actor=ACTOR)).id
+
+
+async def send(server: Serving, operation: Operation, key: str | None, query: str = "") -> Answer:
+    """A request with an empty body: what comes after the key refuses most of them."""
+    address = operation.address
+    fixed = {name: values[0] for name, values in address.path_parameters.items() if values}
+    words = dict.fromkeys(address.path_parameters, "one") | PARAMETERS | fixed
+    headers = {}
+    if address.key is IN_PATH:
+        words["hook"], key = key or "none", None
+    elif BASIC in address.key.schemes and key is not None:
+        headers["Authorization"] = "Basic " + b64encode(f"public:{key}".encode()).decode()
+    kind = next(iter(address.takes), None)
+    path = address.documented_path.format(**words) + query
+    return await server.send(path, b"", kind, method=operation.method, key=key, headers=headers)
+
+
+def said(answer: Answer) -> str:
+    return answer.body.decode("utf-8", "replace")
+
+
+@EACH
+async def test_no_key_opens_nothing(server: Serving, operation: Operation) -> None:
+    """401, whatever else is wrong with the request."""
+    answer = await send(server, operation, None)
+    assert 401 == answer.status, said(answer)
+
+
+@EACH
+async def test_every_other_scope_opens_nothing(server: Serving, operation: Operation) -> None:
+    """A key that has all of them but the needed one gets 403 with the name of that one."""
+    answer = await send(server, operation, await key_of(server, SCOPES - {operation.scope}))
+    assert (403, True) == (answer.status, operation.scope in said(answer)), said(answer)
+
+
+@EACH
+async def test_the_needed_scope_opens_it(server: Serving, operation: Operation) -> None:
+    """Alone: what is refused then is refused for another reason, and is no mistake of ours."""
+    answer = await send(server, operation, await key_of(server, frozenset({operation.scope})))
+    assert answer.status not in (401, 403), said(answer)
+    assert answer.status < 500, said(answer)
+
+
+@pytest.mark.parametrize("use_case", USE_CASES)
+async def test_a_managed_use_case_opens_its_operations_alone(server: Serving, use_case: str) -> None:
+    """Those whose scope it grants, and no other of the table."""
+    key = await server.make_key(use_case, use_cases=[use_case])
+    for operation in OPERATIONS:
+        answer = await send(server, operation, key)
+        is_open = answer.status not in (401, 403)
+        # A key in an address must have one scope and no other.
+        granted = operation.scope in USE_CASES[use_case]
+        assert granted == is_open, (operation.method, operation.address.path, said(answer))
+
+
+@EACH
+async def test_an_unknown_parameter_is_refused(server: Serving, operation: Operation) -> None:
+    """As on lists; but where another product's client decides what is sent."""
+    if not operation.address.checks_query and operation.address.lists is None:
+        pytest.skip("another product's address")
+    if operation.address.lists:
+        await make_things(server)
+    answer = await send(server, operation, await key_of(server, frozenset({operation.scope})), "?unheard_of=1")
+    assert (400, True) == (answer.status, "parameter" in said(answer)), said(answer)
+
+
+async def test_addresses_of_other_products_are_few() -> None:
+    """Only they take whatever parameters come."""
+    free = {each.address.path for each in OPERATIONS if not (each.address.checks_query or each.address.lists)}
+    assert {
+        "/api/public/ingestion", "/api/public/otel/v1/traces", "/api/public/projects", "/api/v1/events",
+        "/v1/ai-telemetry/helicone/{hook}",
+    } == free  # fmt: skip

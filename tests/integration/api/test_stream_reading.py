@@ -1,0 +1,79 @@
+"""Reading unit-cost telemetry: the streams that are there, and a part of the records of one."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from gateway.addresses.topics import READ_RECORDS
+from tests.integration.conftest import Serving
+from tests.integration.receivers.test_topics import SUM, body, said, usage, writer
+
+pytestmark = pytest.mark.asyncio
+
+RECORDS = "/unit-cost/v1/telemetry/api-calls/records"
+
+
+async def filled(serving: Serving) -> str:
+    """Three hours of two regions; the key that reads them."""
+    key = await writer(serving)
+    records = [
+        usage(timestamp=f"2026-11-01T{10 + n}:00:00Z", value=n + 1, filter={"Region": [region]})
+        for n in range(3)
+        for region in ("eu", "us")
+    ]
+    assert 200 == (await serving.send(SUM, body(*records), key=key)).status
+    return await serving.make_key("reader", scopes=[READ_RECORDS])
+
+
+async def test_streams_are_listed(serving: Serving) -> None:
+    """Under the scope that reads them, as they were fixed; filters of a list."""
+    key = await filled(serving)
+    page = said(await serving.send("/unit-cost/v1/telemetry", b"", None, method="GET", key=key))
+    expected = {"name": "api-calls", "type": "allocation", "granularity": "HOURLY", "dimensions": ["Region"]}
+    assert [expected] == page["streams"]
+    page = said(await serving.send("/unit-cost/v1/telemetry?type=metric", b"", None, method="GET", key=key))
+    assert ([], 0) == (page["streams"], page["pagination"]["total_count"])
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        ("", ["1", "1", "2", "2", "3", "3"]),
+        ("start_time=2026-11-01T11:00:00Z", ["2", "2", "3", "3"]),
+        ("start_time=2026-11-01T11:00:00Z&end_time=2026-11-01T12:00:00Z", ["2", "2"]),
+        ("end_time=2026-11-01T13:00:00%2B02:00", ["1", "1"]),
+        ("dimension=Region%3Deu", ["1", "2", "3"]),
+        ("dimension=Region%3Deu&dimension=Region%3Dus&start_time=2026-11-01T12:00:00", ["3", "3"]),
+        ("dimension=Region%3Dmars", []),
+        ("dimension=Team%3Da", []),
+        ("start_time=9999-12-31T23:59:59Z", []),
+        ("end_time=0001-01-01T00:00:00Z", []),
+    ],
+)
+async def test_a_part_of_the_records(serving: Serving, query: str, values: list[str]) -> None:
+    """Of a time range whose end is not in it, and of dimensions; walked page by page under the same filters."""
+    key = await filled(serving)
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        more = f"&cursor={cursor}" if cursor else ""
+        page = said(await serving.send(f"{RECORDS}?limit=1&{query}{more}", b"", None, method="GET", key=key))
+        assert len(values) == page["pagination"]["total_count"]
+        found += [record["value"] for record in page["records"]]
+        cursor = page["pagination"]["cursor"]["next_cursor"]
+    assert values == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "start_time=soon", "start_time=", "dimension=Region", "dimension=%3Deu",
+        "start_time=2026-11-01&start_time=2026-11-02", "&".join(f"dimension=d{n}%3Dx" for n in range(6)),
+    ],
+)  # fmt: skip
+async def test_what_is_no_part_is_refused(serving: Serving, query: str) -> None:
+    """400 that says how it is written."""
+    answer = await serving.send(f"{RECORDS}?{query}", b"", None, method="GET", key=await filled(serving))
+    assert 400 == answer.status
+    assert "invalid_parameter" == orjson.loads(answer.body)["error"]["type"]

@@ -1,0 +1,199 @@
+"""Views over HTTP, and costs inside them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pytest
+
+from gateway.configuration.sections import Config, LedgerSettings, ViewSettings
+from spool.registry.scopes import GROUPS
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.spool.contract.examples import add, call
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+
+ALL = "/v2/views"
+NEW = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model", "connections": {}}
+DAY = datetime(2026, 9, 21, tzinfo=UTC)
+SPENT = (("search", "o3", "1"), ("search", "gpt-4o", "2"), ("ads", "o3", "4"), (None, "o3", "8"))
+
+
+class Manager:
+    """A key that manages views, and reads costs."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self._serving = serving
+        self._key = key
+
+    @classmethod
+    async def of(cls, serving: Serving) -> Manager:
+        return cls(serving, await serving.make_key("manager", scopes=[*GROUPS["Views"], "billing:read_costs"]))
+
+    async def ask(self, method: str, path: str, body: object = None, **query: str) -> tuple[int, Any]:
+        sent, kind = (b"", None) if body is None else (orjson.dumps(body), "application/json")
+        place = f"{path}?{urlencode(query)}" if query else path
+        answer = await self._serving.send(place, sent, kind, method=method, key=self._key)
+        return answer.status, orjson.loads(answer.body)
+
+    async def create(self, **given: Any) -> dict[str, Any]:
+        status, said = await self.ask("POST", ALL, {**NEW, **given})
+        assert 200 == status, said
+        made: dict[str, Any] = said
+        return made
+
+    async def costs(self, **query: str) -> list[str]:
+        """What each model costs on the day."""
+        asked = {"start_date": "2026-09-21", "end_date": "2026-09-21", "group_by": "model", **query}
+        status, said = await self.ask("GET", "/v2/billing/costs", **asked)
+        assert 200 == status, said
+        return [f"{row['model']} {row['cost']}" for row in said["costs"]]
+
+
+async def spend(serving: Serving) -> None:
+    storage = serving.app.services.storage
+    calls = [
+        call(number, at=DAY.timestamp(), team=team, request_model=model, cost=cost, cost_source="reported")
+        for number, (team, model, cost) in enumerate(SPENT)
+    ]
+    await add(storage.log, *calls)
+    await storage.ledger.catch_up(storage.log)
+
+
+async def test_the_life_of_a_view(serving: Serving) -> None:
+    """Created and changed views are answered bare, those that are read under their name; every field comes back."""
+    serving.app.services.operators.require_registry().notices.channels = ("oncall",)
+    manager = await Manager.of(serving)
+    given = {
+        "name": "Search, without tests",
+        "filter": {"team": ["search", None], "!tag:service": ["tests"]},
+        "principal_dimension": "model",
+        "connections": {
+            "email": {"addresses": ["ada@example.com"], "include_all_organizers": True},
+            "slack": [{"id": "C1", "name": "costs"}],
+            "notify": ["oncall"],
+        },
+        "anomalies": {"enabled": False, "threshold_type": "Percent", "threshold_value": 50},
+        "granularity": "daily",
+        "group_by": ["user"],
+        "cost_type": "saved_cost",
+        "range": "last_30d",
+    }
+    made = await manager.create(**given)
+    assert given == {name: made[name] for name in given}
+    assert (None, True) == (made["broken"], float(made["created"]) == float(made["last_updated"]) > 1e9)
+    path = f"{ALL}/{made['id']}"
+    assert (200, {"view": made}) == await manager.ask("GET", path)
+    status, changed = await manager.ask("PATCH", path, {"name": "Ads", "filter": {}})
+    assert (200, "Ads", {}, given["anomalies"]) == (status, changed["name"], changed["filter"], changed["anomalies"])
+    assert (200, {"view": {"id": made["id"]}}) == await manager.ask("DELETE", path)
+    assert 404 == (await manager.ask("GET", path))[0]
+
+
+async def test_views_are_listed(serving: Serving) -> None:
+    """In the envelope of every list, by name unless asked otherwise."""
+    manager = await Manager.of(serving)
+    for name, principal in (("b", "model"), ("a", "team"), ("c", "model")):
+        await manager.create(name=name, principal_dimension=principal)
+    _, page = await manager.ask("GET", ALL)
+    assert ["a", "b", "c"] == [view["name"] for view in page["views"]]
+    assert {"views", "pagination", "filtering", "sorting"} == set(page)
+    query = {"principal_dimension": "model", "is_broken": "false", "sort_key": "last_updated", "sort_order": "desc"}
+    _, page = await manager.ask("GET", ALL, **query)
+    assert (["c", "b"], 2) == ([view["name"] for view in page["views"]], page["pagination"]["total_count"])
+    assert 400 == (await manager.ask("GET", ALL, colour="red"))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": ""}, "name has"),
+        ({"filter": None}, "filter"),
+        ({"filter": {"team": "search"}}, "array"),
+        ({"filter": {"colour": ["red"]}}, "costs are known by model"),
+        ({"principal_dimension": "colour"}, "costs are known by model"),
+        ({"colour": "red"}, "colour"),
+        ({"connections": {"webhook": "https://example.com"}}, "webhook"),
+        ({"connections": {"slack": [{"id": "C1"}]}}, "name"),
+        ({"connections": {"notify": ["nobody"]}}, "no channel of [[notify]]"),
+        ({"anomalies": {"threshold_type": "Percent"}}, "threshold_value"),
+        ({"anomalies": {"threshold_type": "Absolute"}}, "Absolute"),
+        ({"range": "ever"}, "range must be one of mtd"),
+    ],
+)
+async def test_what_is_no_view_is_refused(serving: Serving, change: dict[str, Any], said: str) -> None:
+    """With the rule that it breaks; nothing is kept, and a view that is there stays as it is."""
+    manager = await Manager.of(serving)
+    made = await manager.create(name="kept")
+    for method, path, body in (("POST", ALL, {**NEW, **change}), ("PATCH", f"{ALL}/{made['id']}", change)):
+        status, answer = await manager.ask(method, path, body)
+        assert (400, True) == (status, said in answer["error"]["message"]), answer
+    assert [made] == (await manager.ask("GET", ALL))[1]["views"]
+
+
+async def test_there_are_as_many_views_as_the_setting_says(serve: Serve) -> None:
+    """One more is refused with the name of the setting; a name that is taken is refused, too."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=2)))
+    manager = await Manager.of(serving)
+    await manager.create()
+    status, said = await manager.ask("POST", ALL, {**NEW, "name": "SEARCH"})
+    assert (409, True) == (status, "named" in said["error"]["message"])
+    await manager.create(name="second")
+    status, said = await manager.ask("POST", ALL, {**NEW, "name": "third"})
+    assert (409, True) == (status, "views.max" in said["error"]["message"])
+
+
+async def test_costs_inside_a_view(serving: Serving) -> None:
+    """By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty."""
+    await spend(serving)
+    manager = await Manager.of(serving)
+    view = await manager.create(filter={"team": ["search", None], "!model": ["gpt-4o"]})
+    assert ["o3 9"] == await manager.costs(view=view["id"]) == await manager.costs(view="search")
+    assert ["o3 1"] == await manager.costs(view="Search", team="search")
+    assert ["o3 8"] == await manager.costs(view="Search", filters='{"!team": ["search"]}')
+    assert [] == await manager.costs(view="Search", team="ads")
+    assert ["gpt-4o 2", "o3 13"] == await manager.costs()
+
+
+async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
+    """Its tag left [ledger] tags: never an empty answer, but the reason, which the view itself shows."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=0), ledger=LedgerSettings(tags=())))
+    registry = serving.app.services.operators.require_registry()
+    manager = await Manager.of(serving)
+    made = await manager.create()
+    view = registry.views.get(made["id"])
+    await registry.views.change(view.id, {"filter": {"tag:gone": ("x",)}}, known=("model", "tag:gone"), actor=ACTOR)
+    _, page = await manager.ask("GET", ALL, is_broken="true")
+    assert ["tag:gone" in each["broken"] for each in page["views"]] == [True]
+    for word, said in ((view.id, "tag:gone"), ("nobody", "no view")):
+        status, answer = await manager.ask("GET", "/v2/billing/costs", start_date="2026-09-21", view=word)
+        assert (400, True) == (status, said in answer["error"]["message"])
+
+
+async def test_a_view_with_budgets_stays(serving: Serving) -> None:
+    """409 names them."""
+    manager = await Manager.of(serving)
+    made = await manager.create()
+    registry = serving.app.services.operators.require_registry()
+    body = {"name": "Q4", "view_id": made["id"]}
+    await registry._changes.change(lambda rows: rows.put_document("budget", "b-1", body))
+    status, said = await manager.ask("DELETE", f"{ALL}/{made['id']}")
+    assert (409, True) == (status, "Q4" in said["error"]["message"])
+
+
+async def test_every_change_of_a_key_is_audited(serving: Serving) -> None:
+    """In the name of the key."""
+    manager = await Manager.of(serving)
+    made = await manager.create()
+    await manager.ask("PATCH", f"{ALL}/{made['id']}", {"name": "Ads"})
+    await manager.ask("DELETE", f"{ALL}/{made['id']}")
+    registry = serving.app.services.operators.require_registry()
+    rows = await audit_rows(registry)
+    assert [(f"view.{verb}", "manager") for verb in ("create", "change", "delete")] == [
+        (row.action, row.actor) for row in rows[-3:]
+    ]

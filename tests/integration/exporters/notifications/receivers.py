@@ -1,0 +1,81 @@
+"""Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default
+from typing import Any
+
+import orjson
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
+
+from tests.exporters.notifications.examples import SECRET
+from tests.exporters.upstream import Received
+
+
+def verified(request: Received, secret: str = SECRET) -> dict[str, Any]:
+    """The body of a webhook, as a receiver takes it: by the specification, from the bytes that came."""
+    id, at = request.headers["webhook-id"], request.headers["webhook-timestamp"]
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{id}.{at}.".encode() + request.raw, hashlib.sha256).digest()
+    expected = "v1," + base64.b64encode(digest).decode()
+    assert hmac.compare_digest(expected, request.headers["webhook-signature"])
+    body: dict[str, Any] = orjson.loads(request.raw)
+    return body
+
+
+class Mailbox:
+    """What a mail server took, and what it answers: `refuse` maps a recipient to an answer other than 250."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[list[str], EmailMessage]] = []
+        self.refuse: dict[str, str] = {}
+        self.answer = ""  # to the data, "" to take it
+        self.port = 0
+
+    async def handle_RCPT(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address in self.refuse:
+            return self.refuse[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        if self.answer:
+            return self.answer
+        assert isinstance(envelope.content, bytes)
+        mail = BytesParser(_class=EmailMessage, policy=default).parsebytes(envelope.content)
+        self.mails.append((list(envelope.rcpt_tos), mail))
+        return "250 OK"
+
+
+@asynccontextmanager
+async def mail_server(
+    mailbox: Mailbox, *, tls: ssl.SSLContext | None = None, password: str = "", port: int = 0
+) -> AsyncIterator[Mailbox]:
+    """On loopback; with a certificate it wants STARTTLS, with a password a sign-in as `tollhouse`."""
+
+    def sign_in(server: object, session: object, envelope: object, mechanism: object, given: Any) -> AuthResult:
+        is_right = (given.login, given.password) == (b"tollhouse", password.encode())
+        return AuthResult(success=is_right, handled=False)
+
+    def protocol() -> SMTP:
+        wanted = {"auth_required": True, "authenticator": sign_in} if password else {}
+        secured = {"tls_context": tls, "require_starttls": True} if tls else {}
+        return SMTP(mailbox, hostname="127.0.0.1", **wanted, **secured)  # type: ignore[arg-type]
+
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
+    mailbox.port = server.sockets[0].getsockname()[1]
+    try:
+        yield mailbox
+    finally:
+        server.close()

@@ -1,0 +1,159 @@
+"""E-mail to a real mail server: encrypted and signed in, repeated, refused, and interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exporters.check import check_channels
+from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.notifications.catalogue import build
+from exporters.notifications.channel import Message, ReachedSome
+from exporters.probe import OK, REFUSED, UNAVAILABLE
+from exporters.settings import NotifySettings
+from tests.exporters.notifications.examples import NOW, notice, settings
+from tests.integration.certificates import Certificates
+from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+CLOCK = MovedClock(NOW)
+ADA, BOB = "ada@example.com", "bob@example.com"
+
+
+@pytest_asyncio.fixture
+async def mailbox() -> AsyncIterator[Mailbox]:
+    async with mail_server(Mailbox()) as mailbox:
+        yield mailbox
+
+
+def to(mailbox: Mailbox, **fields: Any) -> NotifySettings:
+    given = {"server": f"127.0.0.1:{mailbox.port}", "tls": "none", "sender": "tollhouse@example.com", "to": (ADA, BOB)}
+    return settings("email", **{**given, **fields})
+
+
+async def send(settings: NotifySettings, message: Message | None = None) -> str:
+    channel = build(settings, CLOCK)
+    return await channel.send(message or Message(notices=[notice("a", thread="t", text="Grüße")]))
+
+
+async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
+    """One mail to all recipients, in plain text, whose names cannot break out of the subject."""
+    await send(to(mailbox), Message(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")]))
+    [(recipients, mail)] = mailbox.mails
+    assert ([ADA, BOB], "[Tollhouse] team Ünï: 80 %", "auto-generated") == (
+        recipients, mail["Subject"], mail["Auto-Submitted"]
+    )  # fmt: skip
+    assert "team Ünï: 80 %\n\nGrüße\n.\nend\n" == mail.get_content().replace("\r\n", "\n")
+    assert "text/plain" == mail.get_content_type()
+
+
+async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
+    """Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats."""
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
+    password = tmp_path / "password"
+    password.write_text("c0rrect-horse\n")
+    async with mail_server(Mailbox(), tls=context, password="c0rrect-horse") as mailbox:
+        secured = to(mailbox, tls="starttls", username="tollhouse", secret_file=password)
+        trusting = to(
+            mailbox, tls="starttls", username="tollhouse", secret_file=password, ca_file=certificates.path("ca.pem")
+        )
+        with pytest.raises(Retryable, match="certificate"):
+            await send(secured)
+        await send(trusting)
+        assert 1 == len(mailbox.mails)
+        password.write_text("wr0ng-horse\n")
+        with pytest.raises(Misconfigured, match="535") as refused:
+            await send(trusting)
+        assert "horse" not in str(refused.value)
+
+
+async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox: Mailbox) -> None:
+    """Neither a password nor a mail leaves in the clear."""
+    with pytest.raises(Misconfigured, match="STARTTLS"):
+        await send(to(mailbox, tls="starttls"))
+    assert [] == mailbox.mails
+
+
+@pytest.mark.parametrize(
+    ("refuse", "error"),
+    [
+        ({ADA: "550 no such user", BOB: "553 no"}, Rejected),
+        ({ADA: "450 later", BOB: "450 later"}, ReachedSome),
+    ],
+)
+async def test_when_nobody_is_accepted(mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]) -> None:
+    """Refused for good the mail has failed, refused for now it is sent again."""
+    mailbox.refuse = refuse
+    with pytest.raises(error, match=ADA):
+        await send(to(mailbox))
+    assert [] == mailbox.mails
+
+
+async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
+    """One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is named."""
+    carl = "carl@example.com"
+    everyone = to(mailbox, to=(ADA, BOB, carl))
+    mailbox.refuse = {BOB: "450 greylisted", carl: "550 no such user"}
+    with pytest.raises(ReachedSome) as error:
+        await send(everyone)
+    assert (ADA,) == error.value.reached
+    del mailbox.refuse[BOB]
+    words = await send(everyone, Message(notices=[notice("a", thread="t")], reached=error.value.reached))
+    assert [[ADA], [BOB]] == [recipients for recipients, _ in mailbox.mails]
+    assert f"{carl}: 550 no such user" == words
+    first, second = (mail for _, mail in mailbox.mails)
+    assert first["Message-ID"] == second["Message-ID"]
+
+
+@pytest.mark.parametrize(("answer", "error"), [("451 full", Retryable), ("554 spam", Rejected)])
+async def test_what_the_server_says_of_the_mail(mailbox: Mailbox, answer: str, error: type[SendError]) -> None:
+    mailbox.answer = answer
+    with pytest.raises(error, match=answer):
+        await send(to(mailbox))
+
+
+async def test_a_server_that_is_down_is_tried_again(mailbox: Mailbox) -> None:
+    with pytest.raises(Retryable, match="no answer"):
+        await send(to(mailbox, server="127.0.0.1:1"))
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
+    """The connection is closed, and the thread that waits for it ends."""
+    heard, ended = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        await reader.readline()
+        heard.set()
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    mailbox = Mailbox()
+    mailbox.port = server.sockets[0].getsockname()[1]
+    task = asyncio.create_task(send(to(mailbox)))
+    async with asyncio.timeout(30):
+        await heard.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await ended.wait()
+    server.close()
+
+
+async def test_check_signs_in_and_sends_nothing(mailbox: Mailbox) -> None:
+    """A server that takes the sign-in is ok; one that is down and one that cannot encrypt are said."""
+    channels = [to(mailbox), to(mailbox, server="127.0.0.1:1"), to(mailbox, tls="starttls")]
+    found = await check_channels(channels, clock=CLOCK)
+    assert [OK, UNAVAILABLE, REFUSED] == [each.status for each in found]
+    assert [] == mailbox.mails

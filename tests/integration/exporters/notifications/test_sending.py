@@ -1,0 +1,314 @@
+"""Notifications over real sockets and a real registry, with a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from exporters.notifications.channel_sender import GIVE_UP_S, PARKED_S
+from exporters.notifications.notifier import Notifier
+from exporters.settings import NotifySettings
+from spool.registry.notices import FAILED, FAILING, PARKED, RUNNING, SENT, ChannelState
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.sqlite.registry.store import SqliteRegistry
+from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
+from tests.exporters.upstream import FakeUpstream, Reply
+from tests.integration.exporters.notifications.receivers import verified
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+ADA = Actor("ada@example.com", "local")
+
+
+class Telling:
+    """A registry and the channels that send its notifications; `restart` opens both again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.clock = MovedClock(NOW)
+        self._channels: tuple[NotifySettings, ...] = ()
+
+    async def start(self, *channels: NotifySettings) -> None:
+        self._channels = channels or self._channels
+        store = await SqliteRegistry.open(self._directory)
+        self.registry = await Registry.open(store, secret=b"i" * 32, clock=self.clock)
+        self.notices = self.registry.notices
+        self.notifier = Notifier(self.notices, self._channels, self.clock)
+
+    async def stop(self) -> None:
+        await self.notifier.close()
+        await self.registry.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def tell(self, *ids: str, channel: str = "one") -> None:
+        await self.notices.add([notice(id, at=self.clock.now()) for id in ids], [channel])
+
+    async def send_for(self, seconds: float, *, step: float = 60.0) -> None:
+        """Let time pass, and send what becomes due."""
+        for _ in range(int(seconds // step)):
+            await self.notifier.send_due()
+            self.clock.move(step)
+        await self.notifier.send_due()
+
+    async def state(self) -> ChannelState:
+        [state] = await self.notifier.states()
+        return state
+
+
+@pytest_asyncio.fixture
+async def telling(tmp_path: Path) -> AsyncIterator[Telling]:
+    one = Telling(tmp_path)
+    yield one
+    await one.stop()
+
+
+@pytest_asyncio.fixture
+async def receiver() -> AsyncIterator[FakeUpstream]:
+    async with FakeUpstream() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def hook(tmp_path: Path, receiver: FakeUpstream) -> NotifySettings:
+    (tmp_path / "secret").write_text(SECRET)
+    return settings(url=f"{receiver.url}/hook", secret_file=tmp_path / "secret")
+
+
+async def test_a_webhook_is_signed_and_says_everything(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """A receiver that verifies signatures takes it; each notice is a request of its own, in their order."""
+    await telling.start(hook)
+    said = notice("a", text="more", fields={"spent": "80.00"}, link="https://example.com/", thread="t")
+    await telling.notices.add([said, notice("b")], ["one"])
+    await telling.notifier.send_due()
+    first, second = map(verified, receiver.accepted)
+    assert {
+        "type": "budget.threshold_crossed",
+        "timestamp": "2026-09-21T14:13:20.000Z",
+        "data": {
+            "id": "a",
+            "title": "title of a",
+            "text": "more",
+            "fields": {"spent": "80.00"},
+            "severity": "warning",
+            "link": "https://example.com/",
+            "thread": "t",
+        },
+    } == first
+    assert "b" == second["data"]["id"]
+    assert ["a", "b"] == [request.headers["webhook-id"] for request in receiver.accepted]
+    assert [SENT, SENT] == [each.state for each in await telling.notices.over()]
+
+
+async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """In their order, under their own ids, also over restarts in between."""
+    await telling.start(hook)
+    receiver.judge = lambda request: Reply(503)
+    ids = [str(number) for number in range(6)]
+    for id in ids:
+        await telling.tell(id)
+        await telling.send_for(600)
+        await telling.restart()
+    assert [] == receiver.accepted
+    assert 6 <= len(receiver.requests) < 60  # it waits longer from try to try
+    receiver.judge = lambda request: None
+    await telling.send_for(3600)
+    assert ids == [request.headers["webhook-id"] for request in receiver.accepted]
+    assert {SENT} == {each.state for each in await telling.notices.over()}
+    state = await telling.state()
+    assert (RUNNING, "", 6) == (state.state, state.reason, state.counts.sent)
+
+
+async def test_no_answer_and_a_kill_repeat_the_same_id(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """A receiver that took it and could not say so, and one that was sent it as the process ended."""
+    await telling.start(hook)
+    receiver.answers.append(Reply(drop=True))
+    await telling.tell("a")
+    await telling.notifier.send_due()
+    receiver.answers.append(Reply(delay_s=5))
+    telling.clock.move(60)
+    ended = asyncio.create_task(telling.notifier.send_due())
+    await receiver.until(lambda: len(receiver.requests) == 2)
+    ended.cancel()
+    await asyncio.gather(ended, return_exceptions=True)
+    await telling.restart()
+    await telling.notifier.send_due()
+    assert ["a"] * 3 == [request.headers["webhook-id"] for request in receiver.requests]
+    assert [SENT] == [each.state for each in await telling.notices.over()]
+
+
+async def test_what_fails_for_a_day_is_given_up(telling: Telling, receiver: FakeUpstream, hook: NotifySettings) -> None:
+    """With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again."""
+    await telling.start(hook)
+    receiver.judge = lambda request: Reply(500, b"broken", "text/plain")
+    await telling.tell("a", "b")
+    await telling.notifier.send_due()
+    await telling.send_for(GIVE_UP_S / 2, step=1800)
+    await telling.tell("c")
+    await telling.send_for(GIVE_UP_S / 2 + 3600, step=1800)
+    assert [("a", FAILED), ("b", FAILED)] == [(each.notice.id, each.state) for each in await telling.notices.over()]
+    assert "500 broken" == (await telling.notices.find("one:a")).error
+    state = await telling.state()
+    assert (FAILING, 1, 2) == (state.state, state.counts.waiting, state.counts.failed)
+    receiver.judge = lambda request: None
+    assert 2 == await telling.notices.retry(["one:a", "one:b"], actor=ADA)
+    await telling.send_for(3600)
+    assert ["c", "a", "b"] == [request.headers["webhook-id"] for request in receiver.accepted]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 302])
+async def test_a_wrong_address_or_secret_parks_the_channel(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings, status: int
+) -> None:
+    """However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes."""
+    await telling.start(hook)
+    receiver.judge = lambda request: Reply(status, b"no", "text/plain")
+    await telling.tell("a", "b")
+    await telling.send_for(2 * GIVE_UP_S, step=3600)
+    assert 49 == len(receiver.requests)
+    state = await telling.state()
+    assert (PARKED, True, 2) == (state.state, state.reason.startswith(f"{status} no"), state.counts.waiting)
+    receiver.judge = lambda request: None
+    await telling.notifier.send_due()
+    assert 49 == len(receiver.requests)
+    assert hook.secret_file is not None
+    hook.secret_file.write_text(SECRET + "\n")
+    await telling.notifier.send_due()
+    assert ["a", "b"] == [request.headers["webhook-id"] for request in receiver.accepted]
+    assert PARKED_S < 3600
+
+
+async def test_a_secret_that_cannot_be_read_parks_and_shows_nothing(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    assert hook.secret_file is not None
+    hook.secret_file.write_text("hunter2hunter2")
+    await telling.start(hook)
+    await telling.tell("a")
+    await telling.notifier.send_due()
+    state = await telling.state()
+    assert (PARKED, []) == (state.state, receiver.requests)
+    assert "whsec_" in state.reason and "hunter2" not in state.reason
+
+
+async def test_a_notice_that_is_refused_does_not_hold_up_the_others(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """The receiver read it and does not want it: it has failed at once, with the receiver's words."""
+    await telling.start(hook)
+    receiver.judge = lambda request: Reply(422, b"no", "text/plain") if request.headers["webhook-id"] == "a" else None
+    await telling.tell("a", "b")
+    await telling.notifier.send_due()
+    assert [("a", FAILED, "422 no"), ("b", SENT, "")] == [
+        (each.notice.id, each.state, each.error) for each in await telling.notices.over()
+    ]
+
+
+async def test_a_chat_gets_one_message_for_notices_that_come_together(
+    telling: Telling, receiver: FakeUpstream, tmp_path: Path
+) -> None:
+    """The address comes from a file and never shows; too many requests are repeated when the answer says."""
+    (tmp_path / "address").write_text(f"{receiver.url}/services/T0/B0/s3cret\n")
+    await telling.start(settings("slack", url_file=tmp_path / "address", group_wait=30.0))
+    receiver.answers += [Reply(429, b"slow down", headers={"Retry-After": "120"})]
+    await telling.tell("a", "b")
+    await telling.notifier.send_due()
+    assert [] == receiver.requests
+    await telling.send_for(30, step=10)
+    assert 1 == len(receiver.requests) and "s3cret" not in (await telling.state()).reason
+    await telling.tell("c")
+    await telling.send_for(110, step=10)
+    assert 1 == len(receiver.requests)
+    await telling.send_for(60, step=10)
+    first, repeat, other = (orjson.loads(request.body)["text"] for request in receiver.requests)
+    assert first == repeat and "title of a" in first and "title of b" in first and "title of c" not in first
+    assert "title of c" in other and "/services/T0/B0/s3cret" == receiver.requests[0].path
+
+
+async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, receiver: FakeUpstream) -> None:
+    """So that one bad notice is not the end of the others."""
+    await telling.start(settings("slack", url=receiver.url))
+    receiver.judge = lambda request: Reply(400, b"invalid_payload") if b"title of b" in request.body else None
+    await telling.tell("a", "b", "c")
+    await telling.notifier.send_due()
+    assert [("a", SENT), ("b", FAILED), ("c", SENT)] == [
+        (each.notice.id, each.state) for each in await telling.notices.over()
+    ]
+
+
+async def test_an_alertmanager_gets_alerts_under_its_token(
+    telling: Telling, receiver: FakeUpstream, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("t0ken")
+    await telling.start(settings("alertmanager", url=f"{receiver.url}/am/", secret_file=tmp_path / "token"))
+    await telling.tell("a")
+    await telling.notifier.send_due()
+    [request] = receiver.accepted
+    [alert] = orjson.loads(request.body)
+    assert ("/am/api/v2/alerts", "Bearer t0ken") == (request.path, request.headers["authorization"])
+    assert "title of a" == alert["annotations"]["summary"]
+
+
+async def test_a_slow_channel_delays_no_other(telling: Telling, receiver: FakeUpstream, hook: NotifySettings) -> None:
+    """While one receiver does not answer, another gets its notice."""
+    async with FakeUpstream() as fast:
+        await telling.start(hook, settings("slack", url=fast.url, name="fast"))
+        receiver.judge = lambda request: Reply(delay_s=30)
+        await telling.tell("a")
+        await telling.tell("b", channel="fast")
+
+        async def one_is_sent() -> None:
+            while not await telling.notices.over():  # noqa: ASYNC110 - the registry tells nobody
+                await asyncio.sleep(0.01)
+
+        await run_until(telling, one_is_sent)
+        assert ["one:a"] == [each.id for each in await telling.notices.waiting()]
+
+
+async def test_other_channels_take_over_while_it_runs(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """What waits for a channel that is gone is kept and shown, and leaves when it is back under another address."""
+    await telling.start(hook)
+    receiver.judge = lambda request: Reply(404) if request.path == "/hook" else None
+    await telling.tell("a")
+    await telling.notifier.send_due()
+    await telling.notifier.close()
+    telling.notifier.configure(())
+    [state] = await telling.notifier.states()
+    assert ("one", "removed", 1) == (state.name, state.state, state.counts.waiting)
+    assert () == telling.notices.channels
+    moved = settings(url=f"{receiver.url}/new", secret_file=hook.secret_file)
+
+    async def move() -> None:
+        telling.notifier.configure([moved])
+        await receiver.until(lambda: len(receiver.accepted) == 1)
+
+    await run_until(telling, move)
+    assert "/new" == receiver.accepted[0].path
+
+
+async def run_until(telling: Telling, condition: Callable[[], Awaitable[None]]) -> None:
+    """Run the tasks of all channels until something happened."""
+    task = asyncio.create_task(telling.notifier.run())
+    try:
+        async with asyncio.timeout(30):
+            await condition()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,149 @@
+"""What `tollhouse check` finds out about the upstream and the destinations, over real sockets and files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from exporters.check import check, check_destinations
+from exporters.service.paths import STREAMS
+from exporters.settings import DestinationSettings, EventStream, UpstreamKey, UpstreamSettings
+from gateway.normalise.billing import read
+from spool.clock import SystemClock
+from spool.registry.scopes import INGEST, VALIDATE_BILLING_DROP
+from tests.exporters.upstream import FakeUpstream, Reply
+
+CLOCK = SystemClock()
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with FakeUpstream() as upstream:
+        yield upstream
+
+
+@pytest.mark.asyncio
+async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
+    """An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace."""
+    upstream.judge = lambda request: (
+        Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
+    )
+    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
+    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    assert ("ok", "telemetry", False) == (
+        found["traces"].status, found["traces"].key, found["traces"].published,
+    )  # fmt: skip
+    assert ("refused", "403 no scope for sec-1") == (found["metrics"].status, found["metrics"].words)
+    assert {"traces", "metrics"} == found.keys()
+    assert {b""} == {request.body for request in upstream.requests}
+    every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in STREAMS.values()))
+    found = {
+        one.stream: one for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
+    }
+    assert ("unverified", "all", True) == (
+        found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
+    )  # fmt: skip
+    assert f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
+
+
+@pytest.mark.asyncio
+async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
+    """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
+    key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")})
+    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    events = found["usage-events"]
+    assert ("unverified", "cost", found["unit-cost"].url) == (events.status, events.key, events.url)
+    assert "events of the types api_call become unit cost" in (events.words or "")
+    assert {"traces", "metrics", "usage-events", "unit-cost"} == found.keys()
+    unmapped = replace(settings, events={}, paths={"unit-cost": "", "traces": ""})
+    found = {one.stream: one for one in await check(unmapped, clock=CLOCK)}
+    assert ("unused", "refused") == (found["traces"].status, found["unit-cost"].status)
+    ingest = UpstreamKey(name="t", secret_env="HOME", scopes=(INGEST,))
+    telemetry = UpstreamSettings(ai_telemetry_url=upstream.url, keys=(ingest,))
+    found = {one.stream: one for one in await check(telemetry, clock=CLOCK)}
+    assert {"traces": "ok", "metrics": "ok"} == {one.stream: one.status for one in found.values()}
+    published = await check(replace(settings, events={}, keys=()), clock=CLOCK, used=["unit-cost"])
+    assert ("unit-cost", "refused") == (published[-1].stream, published[-1].status)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("status", "found"), [(400, "unverified"), (401, "refused"), (404, "refused"), (429, "unavailable")]
+)
+async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
+    """Upstream and OTLP destinations alike: a key that is refused parks, a server that is busy does not."""
+    upstream.judge = lambda request: Reply(status, b"no", "text/plain")
+    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
+    streams = {one.stream: one.status for one in await check(settings, clock=CLOCK)}
+    collector = DestinationSettings(name="collector", type="otlp", url=f"{upstream.url}/secret")
+    (destination,) = await check_destinations([collector], clock=CLOCK)
+    assert (found, found) == (streams["traces"], destination.status)
+    assert upstream.url == destination.to.rstrip("/")
+
+
+VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        (Reply(200, VERDICT, "application/json"), ("ok", None)),
+        (Reply(400, b"no such month", "text/plain"), ("ok", None)),
+        (Reply(200, b"{}", "application/json"), ("unavailable", "its answer holds no verdict")),
+        (Reply(403, b"no scope", "text/plain"), ("refused", "403 no scope")),
+        (Reply(503, b"later", "text/plain"), ("unavailable", "503 later")),
+    ],
+)
+async def test_check_asks_for_a_verdict_on_a_drop(
+    upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
+) -> None:
+    """Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated."""
+    upstream.judge = lambda request: reply
+    key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
+    [*_, validation] = await check(settings, clock=CLOCK)
+    assert ("billing-validation", "billing", *found) == (
+        validation.stream, validation.key, validation.status, validation.words,
+    )  # fmt: skip
+    [asked] = [request for request in upstream.requests if request.path not in ("/v1/traces", "/v1/metrics")]
+    assert "/v2/connections/billing/external/validate_billing_drop" == asked.path
+    assert not read(asked.body).errors  # it passes the rules here
+
+
+@pytest.mark.asyncio
+async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
+    """Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left behind."""
+    (tmp_path / "file").touch()
+    destinations = [
+        DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),
+        DestinationSettings(name="there", type="focus", path=tmp_path / "file"),
+        DestinationSettings(name="directory", type="ndjson", path=tmp_path),
+        DestinationSettings(name="below a file", type="focus", path=tmp_path / "file" / "x"),
+        DestinationSettings(name="collector", type="otlp", url=upstream.url),
+        DestinationSettings(name="nobody", type="otlp", url="http://127.0.0.1:1"),
+        DestinationSettings(name="hook", type="webhook", url=upstream.url),
+        DestinationSettings(name="no hook", type="webhook", url="http://127.0.0.1:1/path"),
+        DestinationSettings(name="no secret", type="webhook", url=upstream.url, secret_file=tmp_path / "none"),
+    ]
+    found = {each.name: each.status for each in await check_destinations(destinations, clock=CLOCK)}
+    assert {
+        "new": "ok", "there": "ok", "directory": "refused", "below a file": "refused", "collector": "ok",
+        "nobody": "unavailable", "hook": "unverified", "no hook": "unavailable", "no secret": "refused",
+    } == found  # fmt: skip
+    assert ["file"] == [each.name for each in tmp_path.iterdir()]
+    sent = [(each.path, each.body) for each in upstream.requests]
+    assert [("/v1/traces", b""), ("/v1/metrics", b""), ("/", b"")] == sent
+
+
+@pytest.mark.asyncio
+async def test_no_upstream_is_nothing_to_check() -> None:
+    """Without a base_url there is no stream."""
+    assert [] == list(await check(UpstreamSettings(), clock=CLOCK))

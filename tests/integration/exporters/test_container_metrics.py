@@ -1,0 +1,185 @@
+"""Container metrics brought upstream: the agent's requests in, a service with addresses of its own out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from exporters.backoff import Backoff
+from exporters.service.container_metrics import ContainerSync
+from exporters.service.upstream_client import UpstreamClient
+from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
+from spool.clock import SystemClock
+from spool.container_files.files import ContainerFiles
+from spool.container_files.values import FILE
+from spool.registry.scopes import GROUPS
+from spool.settings import SpoolSettings
+from tests.integration import container_agent as agent
+from tests.integration.conftest import Serve, Serving
+from tests.integration.container_agent import BASE
+from tests.integration.container_service import SECRET, FakeService, running
+
+pytestmark = pytest.mark.asyncio
+QUICK = Backoff(first_s=0.01, most_s=0.05)
+
+
+def upstream(url: str, tmp_path: Path, scopes: tuple[str, ...] = GROUPS["Container agent"]) -> UpstreamSettings:
+    (tmp_path / "key").write_text(SECRET)
+    key = UpstreamKey(name="containers", secret_file=tmp_path / "key", scopes=scopes)
+    return UpstreamSettings(base_url=url, keys=(key,), timeout=5)
+
+
+@asynccontextmanager
+async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[ContainerSync]:
+    """A sync beside a server without an upstream, so that the test says when it begins."""
+    clock = SystemClock()
+    client = UpstreamClient.of(settings, clock=clock)
+    sync = ContainerSync(kept(server), client, clock=clock, backoff=QUICK)
+    task = asyncio.create_task(sync.run())
+    try:
+        yield sync
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await sync.close()
+
+
+def kept(server: Serving) -> ContainerFiles:
+    return server.app.services.storage.container_files
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the fake tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def made(serve: Serve) -> tuple[Serving, str]:
+    server = await serve(config=Config(spool=SpoolSettings(hold=0)))
+    return server, await server.make_key("agent", scopes=agent.SCOPES)
+
+
+async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> None:
+    """Files at the addresses of the service and without its key, the rest as it came, each once."""
+    server, key = await made(serve)
+    data = {f"{n}.parquet": bytes([n]) * 400_000 for n in range(5)}
+    assert [200] * 5 == await agent.ship(server, data, key)
+    protobuf = "application/x-protobuf"
+    await server.send(f"{BASE}/status", agent.status(), content_type=protobuf, key=key)
+    await server.send(f"{BASE}/status?type=configLoad", agent.config(), content_type=protobuf, key=key)
+    snappy = {"Content-Encoding": "snappy"}
+    await server.send(BASE + agent.query(), b"s" * 2000, content_type=protobuf, key=key, headers=snappy)
+    async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)) as sync:
+        await until(lambda: sync.state().delivered == 8)
+        assert (data, {1}) == (service.objects, set(service.puts.values()))
+        assert {None} == service.keys_seen
+        [query] = service.queries
+        told = ("prod", "123456789012", "us-east-1", "5", agent.SHIPPER, "3600")
+        names = ("cluster_name", "cloud_account_id", "region", "count", "shipper_id", "expiration")
+        assert told == tuple(query[name] for name in names)
+        posted = {path: body for path, _, body in service.posted}
+        assert (agent.status(), agent.config()) == (posted[f"{BASE}/status"], posted[f"{BASE}/status?type=configLoad"])
+        assert b"s" * 2000 == posted[f"{BASE}{agent.query()} snappy"]
+        assert ("running", None, 0) == (sync.state().state, sync.state().reason, sync.state().queued)
+    assert () == (await kept(server).verify()).imbalances
+
+
+async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
+    """From what is kept; a file that is unknown here is abandoned there."""
+    server, key = await made(serve)
+    async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
+        await agent.ship(server, {"one": b"first"}, key)
+        await until(lambda: service.puts["one"] == 1)
+        service.replays = ["one", "never-seen"]
+        await agent.ship(server, {"two": b"second"}, key)
+        await until(lambda: service.puts["one"] == 2 and service.abandoned)
+        assert ({"one": b"first", "two": b"second"}, ["never-seen"]) == (service.objects, service.abandoned)
+
+
+async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
+    """With the upstream's words; a poke tries at once."""
+    server, key = await made(serve)
+    async with running(FakeService(status=403)) as service, syncing(server, upstream(service.url, tmp_path)) as sync:
+        await agent.ship(server, {"one": b"metrics"}, key)
+        await until(lambda: sync.state().state == "parked")
+        assert "not authorized" in (sync.state().reason or "")
+        assert 1 == sync.state().queued
+        service.status = 200
+        sync.poke()
+        await until(lambda: service.objects)
+        await until(lambda: sync.state().state == "running")
+
+
+async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> None:
+    """Statuses leave while no key covers the upload, and the reason names the scope."""
+    server, key = await made(serve)
+    await agent.ship(server, {"one": b"metrics"}, key)
+    await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
+    scopes = ("container-metrics_v1:get-status",)
+    async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path, scopes)) as sync:
+        await until(lambda: service.posted and sync.state().state == "parked")
+        assert "container-metrics_v1:upload" in (sync.state().reason or "")
+        assert {} == service.objects
+
+
+async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
+    """And a store that is busy is tried again."""
+    server, key = await made(serve)
+    expired = web.Response(status=403, text="<Error><Message>Request has expired</Message></Error>")
+    busy = web.Response(status=503)
+    service = FakeService(answers=[expired, busy])
+    async with running(service), syncing(server, upstream(service.url, tmp_path)) as sync:
+        await agent.ship(server, {"one": b"metrics"}, key)
+        await until(lambda: service.objects)
+        assert (3, "running") == (len(service.queries), sync.state().state)
+
+
+async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> None:
+    """It is shown with the words of the refusal."""
+    server, key = await made(serve)
+    async with running(FakeService(answers=[web.Response(status=400, text="no parquet")])) as service:
+        await agent.ship(server, {"one": b"metrics", "two": b"metrics"}, key)
+        async with syncing(server, upstream(service.url, tmp_path)) as sync:
+            await until(lambda: (1, 1) == (sync.state().queued, sync.state().refused))
+            assert 1 == len(service.objects)
+    found = await kept(server).rows.select("unsent", now=1e12, limit=9)
+    assert ["400 no parquet"] == [file.problem for file in found]
+
+
+async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
+    """The agent is asked for the file, and then it arrives whole."""
+    server, key = await made(serve)
+    await agent.ship(server, {"one": b"metrics"}, key)
+    [file] = await kept(server).due(FILE, limit=1)
+    path = server.app.config.data_dir / "container-files" / file.id
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
+        await until(lambda: kept(server).sums.number("damaged", FILE))
+        answer = await agent.announce(server, ["two"], key)
+        [asked] = json.loads(answer.headers["X-CloudZero-Replay"])
+        await agent.put(server, asked["url"], b"metrics")
+        await until(lambda: service.objects)
+        assert {"one": b"metrics"} == service.objects
+
+
+async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
+    """What one received the other has, and a file that comes twice is one there."""
+    far, _ = await made(serve)
+    (tmp_path / "far").write_text(await far.make_key("near", scopes=GROUPS["Container agent"]))
+    keys = (UpstreamKey(name="far", secret_file=tmp_path / "far", scopes=GROUPS["Container agent"]),)
+    settings = UpstreamSettings(base_url=far.url, kind="tollhouse", keys=keys)
+    near = await serve(config=Config(spool=SpoolSettings(hold=0), upstream=settings))
+    agents = await near.make_key("agent", scopes=agent.SCOPES)
+    await agent.ship(near, {"one": b"metrics", "two": b"more"}, agents)
+    await until(lambda: kept(near).sums.number("delivered", FILE) == 2)
+    assert 2 == kept(far).sums.number("uploaded", FILE)
+    [route] = [one for one in near.app.services.operators.syncs() if one.topic == "container-metrics"]
+    assert ("upstream/container-metrics", "running", 0) == (route.name, route.state, route.queued)

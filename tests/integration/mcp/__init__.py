@@ -1,0 +1,1 @@
+"""Assistants over HTTP and stdio, against the whole server."""

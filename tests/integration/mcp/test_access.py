@@ -1,0 +1,93 @@
+"""Who may ask as an assistant, from where, and how often."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.configuration.sections import Config, McpSettings
+from spool.registry.scopes import AI_HUB, SCOPES
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant, OpenAssistant
+
+pytestmark = pytest.mark.asyncio
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_available_dimensions"}}
+
+
+async def test_a_key_needs_the_scope_and_a_deleted_one_is_out_at_once(assistant: Assistant) -> None:
+    """401 without a key, 403 with all other scopes, 200 with it alone, and 401 from its deletion on."""
+    assert 401 == (await assistant.post(CALL, key=None)).status
+    other = await assistant.serving.make_key("other", scopes=sorted(SCOPES - {AI_HUB}))
+    refused = await assistant.post(CALL, key=other)
+    assert (403, True) == (refused.status, AI_HUB in refused.body.decode())
+    assert 200 == (await assistant.post(CALL)).status
+    registry = assistant.serving.app.services.operators.require_registry()
+    await registry.keys.delete("assistant", confirm="assistant", actor=ACTOR)
+    assert 401 == (await assistant.post(CALL)).status
+
+
+async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) -> None:
+    """X-Api-Key counts before Authorization, as in the service."""
+    for headers in ({"X-Api-Key": assistant.key}, {"X-Api-Key": assistant.key, "Authorization": "Bearer other"}):
+        assert 200 == (await assistant.post(CALL, headers, key=None)).status
+    wrong = {"X-Api-Key": "th_wrong", "Authorization": assistant.key}
+    assert 401 == (await assistant.post(CALL, wrong, key=None)).status
+
+
+async def test_foreign_pages_and_foreign_names_are_refused(assistant: Assistant) -> None:
+    """403 before the key is looked at, by whatever method; pages of this server itself may ask."""
+    own = assistant.serving.url
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
+                    {"Host": "evil.example", "Origin": "http://evil.example"}):  # fmt: skip
+        for method in ("POST", "GET", "OPTIONS"):
+            answer = await assistant.serving.send("/mcp", b"{}", method=method, key=None, headers=headers)
+            assert 403 == answer.status, (headers, method)
+    assert 200 == (await assistant.post(CALL, {"Origin": own})).status
+
+
+async def test_a_name_of_the_configuration_is_known(open_assistant: OpenAssistant) -> None:
+    """A proxy on this machine passes the name on under which people reach it."""
+    config = Config(mcp=McpSettings(hosts=("Tollhouse.example.com",)), spool=SpoolSettings(hold=0))
+    assistant = await open_assistant(config)
+    named = {"Host": "tollhouse.example.com"}
+    assert 200 == (await assistant.post(CALL, named)).status
+    assert 200 == (await assistant.post(CALL, {**named, "Origin": "https://tollhouse.example.com"})).status
+    assert 403 == (await assistant.post(CALL, {**named, "Origin": "https://evil.example"})).status
+
+
+LIMITS = {
+    "calls_per_minute": McpSettings(calls_per_minute=1, daily_calls=0),
+    "daily_calls": McpSettings(calls_per_minute=0, daily_calls=1),
+}
+
+
+@pytest.mark.parametrize("setting", LIMITS)
+async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, setting: str) -> None:
+    """At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys."""
+    assistant = await open_assistant(Config(mcp=LIMITS[setting], spool=SpoolSettings(hold=0)))
+    first, *_, last = [await assistant.post(CALL) for _ in range(5)]
+    assert (200, 429) == (first.status, last.status)
+    assert (True, True) == (f"mcp.{setting}" in last.body.decode(), int(last.headers["Retry-After"]) > 0)
+    assert 200 == (await assistant.ask("tools/list")).status
+    other = await assistant.serving.make_key("second", scopes=[AI_HUB])
+    assert 200 == (await assistant.post(CALL, key=other)).status
+
+
+async def test_calls_of_tools_are_counted(assistant: Assistant) -> None:
+    """By tool and outcome; a tool that does not exist makes no series."""
+    await assistant.content("get_org_context")
+    await assistant.mistake("get_cost_data", nonsense=1)
+    await assistant.ask("tools/call", {"name": "no_such_tool"})
+    shown = (await assistant.serving.send("/metrics", b"", None, method="GET")).body.decode()
+    assert 'tollhouse_mcp_calls_total{outcome="answered",tool="get_org_context"} 1.0' in shown
+    assert 'tollhouse_mcp_calls_total{outcome="mistaken",tool="get_cost_data"} 1.0' in shown
+    assert "no_such_tool" not in shown
+
+
+async def test_a_large_message_is_refused(assistant: Assistant) -> None:
+    """413 before it is decoded."""
+    body = json.dumps({**CALL, "params": {"name": "x" * 300_000}}).encode()
+    assert 413 == (await assistant.post(body)).status

@@ -1,0 +1,50 @@
+"""Why costs changed, as an assistant asks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.ledger.money import units
+from tests.integration.mcp.conftest import Assistant
+
+pytestmark = pytest.mark.asyncio
+
+PARTS = ("volume", "price", "mix", "new", "gone")
+
+
+async def test_a_change_adds_up(assistant: Assistant) -> None:
+    """Drivers and other to the total, and the parts of each to its change, to the last digit."""
+    await assistant.calls("gpt-4o", "o3", "gpt-4o-mini", days_ago=20)
+    await assistant.calls("gpt-4o", "gpt-4o", "o3", "claude-sonnet-4-5", days_ago=2)
+    asked = {"date_range": "last_7_days", "baseline": "last_30_days"}
+    for limit in (1, 10):
+        found = await assistant.content("compare_costs", **asked, limit=limit)
+        lines = [*found["drivers"], *([found["other"]] if found["other"] else [])]
+        for name in ("cost", "baseline_cost", "change", *PARTS):
+            assert units(found["total"][name]) == sum(units(line[name]) for line in lines), name
+        for line in (*lines, found["total"]):
+            assert units(line["change"]) == sum(units(line[name]) for name in PARTS)
+            assert units(line["change"]) == units(line["cost"]) - units(line["baseline_cost"])
+        assert (limit == 1, min(limit, 4)) == (found["truncated"], len(found["drivers"]))
+    assert units(found["total"]["cost"]) > 0
+    assert {"gpt-4o-mini"} == {line["group"]["model"] for line in found["drivers"] if line["gone"] != "0"}
+
+
+async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
+    """In a sentence with both spans, and a table; everything is new beside a time without calls."""
+    await assistant.calls("gpt-4o")
+    result = await assistant.call(
+        "compare_costs", date_range="today", baseline={"start": "2020-01-01", "end": "2020-01-02"}
+    )
+    found, text = result["structuredContent"], result["content"][0]["text"]
+    assert ("0", found["total"]["cost"]) == (found["total"]["baseline_cost"], found["total"]["new"])
+    assert "of 2020-01-01 to 2020-01-02. Change: +" in text
+    assert "| model | cost | baseline | change | volume | price | mix | new | gone |" in text
+
+
+async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
+    """With how to mend them."""
+    assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
+    assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])
+    wrong = {"start": "2026-02-02", "end": "2026-02-01"}
+    assert "begin before it ends" in await assistant.mistake("compare_costs", baseline=wrong)

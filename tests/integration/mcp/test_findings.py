@@ -1,0 +1,73 @@
+"""Budgets, insights and recommendations as assistants read them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from spool.registry.budgets import BudgetDraft
+from spool.registry.insights import ADDRESSED, Draft
+from spool.registry.registry import Registry
+from spool.registry.views import ViewDraft
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant
+from tests.spool.savings import SAVING
+
+pytestmark = pytest.mark.asyncio
+
+
+async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
+    draft = ViewDraft(name=name, principal_dimension="model")
+    view = await registry.views.create(draft, known=("model",), most=100, actor=ACTOR)
+    budget = BudgetDraft(
+        name=name, view_id=view.id, planned={}, default_amount="0.001", alerts={}, forecast_alerts={}, **fields
+    )
+    await registry.budgets.create(budget, known=("model",), most=100, actor=ACTOR)
+
+
+async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
+    """What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong one."""
+    registry = assistant.serving.app.services.operators.require_registry()
+    assert 0 == (await assistant.content("get_budgets"))["budget_count"]
+    await make_budget(registry, "Search")
+    await make_budget(registry, "By model", per="model")
+    await assistant.calls("gpt-4o", "gpt-4o", "gpt-4o")
+    cost = (await assistant.content("get_cost_data", date_range="month_to_date"))["total"]["cost"]
+    (found,) = (await assistant.content("get_budgets", name="Search"))["budgets"]
+    assert (cost, "0.001", "USD") == (found["spent"], found["planned"], found["unit"])
+    assert int(Decimal(cost) / Decimal("0.001") * 100) == found["percent"]
+    assert (True, None) == ("history" in found["no_forecast_because"], found["forecast"])
+    (found,) = (await assistant.content("get_budgets", name="By model"))["budgets"]
+    assert ("model", None, 1, 1) == (found["per"], found["planned"], found["owner_count"], found["owners_past"])
+    cut = await assistant.content("get_budgets", limit=1)
+    assert (1, 2, True) == (len(cut["budgets"]), cut["budget_count"], cut["truncated"])
+    assert "did you mean Search" in await assistant.mistake("get_budgets", name="serach")
+
+
+async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> None:
+    """Those that are closed only when they are asked for; savings are added up."""
+    registry = assistant.serving.app.services.operators.require_registry()
+    spike = await registry.insights.create(
+        Draft(title="Spike | of\nsearch", category="spike", cost_impact="1000000.5"), actor=ACTOR
+    )
+    small = await registry.insights.create(Draft(title="Small", category="other", cost_impact="0"), actor=ACTOR)
+    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    result = await assistant.call("get_insights")
+    found = result["structuredContent"]
+    assert ["insight", "recommendation", "insight"] == [each["kind"] for each in found["insights"]]
+    assert ["spike", SAVING.type, "other"] == [each["category"] for each in found["insights"]]
+    assert ("1000000.5", SAVING.monthly_savings) == (found["insights"][0]["impact"], found["monthly_savings"])
+    assert "| insight | Spike \\| ofsearch | spike | new | 1000000.50 |" in result["content"][0]["text"]
+
+    async def ids(**asked: Any) -> list[str]:
+        return [each["id"] for each in (await assistant.content("get_insights", **asked))["insights"]]
+
+    await registry.insights.change(small.id, status=ADDRESSED, actor=ACTOR)
+    assert [spike.id] == await ids(kind="insight")
+    assert [small.id] == await ids(status=["addressed"])
+    assert [spike.id] == await ids(category="spike")
+    assert [spike.id] == await ids(limit=1)
+    none = await assistant.call("get_insights", category="spikes")
+    assert f"None of that category; there are {SAVING.type}, spike." in none["content"][0]["text"]

@@ -1,0 +1,58 @@
+"""`tollhouse mcp`: one message a line, with the server running and without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.mcp.revisions import LEGACY, MODERN
+from tests.integration.mcp.conftest import META, Assistant
+
+pytestmark = pytest.mark.asyncio
+
+DISCOVER = {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": {"_meta": META}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": LEGACY[0]}}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_cost_data"}}
+
+
+async def said(directory: Path, *lines: bytes) -> list[Any]:
+    """What the command writes for these lines; it ends when its input does."""
+    command = [sys.executable, "-m", "gateway", "mcp", "--data", str(directory)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    out, err = await process.communicate(b"".join(line + b"\n" for line in lines))
+    assert 0 == process.returncode, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def line(message: object) -> bytes:
+    return json.dumps(message).encode()
+
+
+async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Path) -> None:
+    """Notifications and empty lines get nothing, what is no JSON an error; nothing else is written."""
+    answers = await said(
+        tmp_path / "data", line(DISCOVER), line(INITIALIZE), line(INITIALIZED), b"", b"{", b"\xff", line(CALL)
+    )
+    assert ["d", 1, None, None, 2] == [answer["id"] for answer in answers]
+    assert [MODERN] == answers[0]["result"]["supportedVersions"]
+    assert LEGACY[0] == answers[1]["result"]["protocolVersion"]
+    assert [-32700, -32700] == [answer["error"]["code"] for answer in answers[2:4]]
+    assert 0 == answers[4]["result"]["structuredContent"]["total"]["calls"]
+
+
+async def test_a_running_server_is_asked_through_its_socket(assistant: Assistant) -> None:
+    """The same answer as over HTTP, without a key; a line that is too long is an error of its own request."""
+    await assistant.calls("gpt-4o", "gpt-4o")
+    directory = assistant.serving.app.config.data_dir
+    large = {**CALL, "id": 3, "params": {"name": "x" * 300_000}}
+    answered, refused = await said(directory, line(CALL), line(large))
+    over_http = await assistant.content("get_cost_data")
+    assert 2 == over_http["total"]["calls"] == answered["result"]["structuredContent"]["total"]["calls"]
+    assert (3, -32603) == (refused["id"], refused["error"]["code"])

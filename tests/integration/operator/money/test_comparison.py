@@ -1,0 +1,167 @@
+"""What a change of costs is made of, over the operator API and as a command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.engines import MEMORY, SQLITE
+from spool.ledger.money import units
+from spool.settings import SpoolSettings
+from spool.sqlite import open_spool
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+PARTS = ("volume", "price", "mix", "new", "gone")
+# Day, model, tokens, cost. Before: gpt 100 tokens for 1, o3 100 for 10; now 150 for 1.5 and 150 for 30.
+SPENT = (
+    ("2026-08-03", "gpt", 100, "1"),
+    ("2026-08-04", "o3", 100, "10"),
+    ("2026-08-05", "left", 5, "0.000000000000000000000000001"),
+    ("2026-08-29", "gpt", 1000, "50"),
+    ("2026-09-02", "gpt", 150, "1.5"),
+    ("2026-09-03", "o3", 150, "30"),
+    ("2026-09-03", "came", 7, "4"),
+)
+
+
+def calls(spent: tuple[tuple[str, str, int, str], ...]) -> list[Any]:
+    return [
+        call(
+            number, at=datetime.fromisoformat(f"{day}T12:00+00:00").timestamp(), request_model=model, cost=cost,
+            cost_source="reported", input_tokens=tokens, output_tokens=0,
+        )
+        for number, (day, model, tokens, cost) in enumerate(spent)
+    ]  # fmt: skip
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+        await add(server.services.log, *calls(SPENT))
+        yield server
+
+
+async def compared(server: OperatorServer, **query: str) -> Any:
+    answer = await server.ask("GET", f"/comparison?{urlencode(query)}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+@pytest.mark.asyncio
+async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
+    """This month so far beside the same part of the last one, the largest change first."""
+    payload = await compared(server, by="model")
+    found = {row["model"]: {name: row[name] for name in PARTS if row[name] != "0"} for row in payload["rows"]}
+    assert {
+        "o3": {"volume": "5", "price": "15"},
+        "came": {"new": "4"},
+        "gpt": {"volume": "0.5"},
+        "left": {"gone": "-0.000000000000000000000000001"},
+    } == found
+    assert ["o3", "came", "gpt", "left"] == [row["model"] for row in payload["rows"]]
+    total = payload["total"]
+    assert ("35.5", "11.000000000000000000000000001") == (total["cost"], total["against"]["cost"])
+    assert "24.499999999999999999999999999" == total["change"]
+    assert (307, 3, 205, 3) == (total["tokens"], total["calls"], total["against"]["tokens"], total["against"]["calls"])
+    against = {"from": "2026-08-01T00:00:00+00:00", "to": "2026-08-21T15:00:00+00:00"}
+    assert against == payload["comparison"]["against"]
+
+
+@pytest.mark.asyncio
+async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
+    """Also where only the largest are asked for: the others are one row."""
+    payload = await compared(server, by="model", top="1")
+    assert ["o3", "(other)"] == [row["model"] for row in payload["rows"]]
+    for name in ("cost", "change", *PARTS):
+        assert units(payload["total"][name]) == sum(units(row[name]) for row in payload["rows"]), name
+    for row in (*payload["rows"], payload["total"]):
+        change = units(row["cost"]) - units(row["against"]["cost"])
+        assert change == units(row["change"]) == sum(units(row[name]) for name in PARTS)
+
+
+@pytest.mark.asyncio
+async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
+    """A word of the ranges, or days of which the last is part; the filter is that of both times."""
+    year = await compared(server, by="model", against="ytd", where="model!=left")
+    assert "96.5" == year["total"]["against"]["cost"]
+    month = await compared(server, by="model", against="2026-08-29..2026-08-29", where="model=gpt")
+    assert ("1.5", "50", "-48.5") == (
+        month["total"]["cost"], month["total"]["against"]["cost"], month["total"]["change"]
+    )  # fmt: skip
+    one = await compared(server, against="last_month", **{"from": "2026-09-03", "to": "2026-09-03"})
+    assert [("34", "61.000000000000000000000000001")] == [(row["cost"], row["against"]["cost"]) for row in one["rows"]]
+
+
+@pytest.mark.asyncio
+async def test_times_without_a_call(server: OperatorServer) -> None:
+    """No rows, and nothing changed."""
+    payload = await compared(server, by="model", against="2020-01-01..2020-01-02", where="model=nobody")
+    assert ([], "0", "0") == (payload["rows"], payload["total"]["cost"], payload["total"]["change"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"against": "yesterday"}, "against must be one of previous, mtd"),
+        ({"against": "soon..2026-09-01"}, "against must be a day"),
+        ({"against": "2026-09-01.."}, "against must be a day"),
+        ({"against": "2026-09-02..2026-09-01"}, "earlier than the end"),
+        ({"top": "1001"}, "top must be a whole number from 1 to 1000"),
+        ({"by": "colour"}, "costs are known by"),
+        ({"where": "colour=red"}, "costs are known by"),
+        ({"view": "nobody"}, "no view"),
+        ({"per": "daily"}, "this address takes from, to"),
+    ],
+)
+async def test_a_wrong_question_is_refused(server: OperatorServer, query: dict[str, str], words: str) -> None:
+    """With what it may be."""
+    status, _, message = (await server.ask("GET", f"/comparison?{urlencode(query)}")).error
+    assert (400, True) == (status, words in message), message
+
+
+def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time before unless another is named; what shows sums by period does not go with it."""
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "store"
+
+    async def fill() -> None:
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock(NOW.timestamp()))
+        await add(spool.log, *calls(SPENT))
+        await spool.close()
+
+    asyncio.run(fill())
+
+    def report(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(main, ["report", *words, "--data", str(directory)])
+        assert code == result.exit_code, (result.output, result.exception)
+        return result.output
+
+    september = ("--from", "2026-09-01", "--to", "2026-09-21")
+    span, *lines = report(*september, "--against").splitlines()
+    assert span.endswith("against 2026-08-01T00:00:00+00:00 to 2026-08-22T00:00:00+00:00")
+    assert ["MODEL", "COST", "AGAINST", "CHANGE", "VOLUME", "PRICE", "MIX", "NEW", "GONE"] == lines[0].split()
+    assert ["o3", "30.0000", "10.0000", "+20.0000", "+5.0000", "+15.0000", "+0.0000", "+0.0000", "+0.0000"] == lines[
+        1
+    ].split()
+    assert ["total", "35.5000", "11.0000", "+24.5000"] == lines[-1].split()[:4]
+
+    days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))
+    assert [("otel", "-14.5")] == [(row["source"], row["change"]) for row in days["rows"]]
+    for words in (("--per", "daily"), ("--compare",), ("--show", "calls"), ("--latency",), ("--csv",)):
+        assert "--against goes without" in report("--against", *words, code=2)
+    assert "against must be one of" in report("--against", "ever", code=2)

@@ -1,0 +1,94 @@
+"""`tollhouse recommendations` over a month in which two savings are planted."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+
+PLANTED = ("priority-tier", "nightly-job")
+
+
+class Terminal:
+    """Runs the commands without a server, on one data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._data = ("--data", str(directory))
+
+    def run(self, *words: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [*words[:2], *self._data, *words[2:]])
+        assert code == result.exit_code, result.output
+        return result
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.run("recommendations", *words, "--json", code=code).stdout)
+
+    def listed(self, *words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.json("list", *words)["recommendations"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    directory = tmp_path_factory.mktemp("month") / "data"
+    size = ("--days", "9", "--records", "8000")
+    done = CliRunner().invoke(main, ["demo", "--data", str(directory), *size, "--plant", ",".join(PLANTED)])
+    assert 0 == done.exit_code, done.output
+    assert "2 recommendations" in done.output
+    return Terminal(directory)
+
+
+def test_what_was_found(terminal: Terminal) -> None:
+    """The largest first, by type and by team; shown whole, with the formula and what is assumed."""
+    found = terminal.listed()
+    assert {"priority_tier", "batch"} == {each["type"] for each in found}
+    amounts = [Decimal(each["monthly_savings"]) for each in found]
+    assert amounts == sorted(amounts, reverse=True)
+    assert ["priority_tier"] == [each["type"] for each in terminal.listed("--type", "priority_tier")]
+    assert [] == terminal.listed("--team", "nobody")
+    told = terminal.run("recommendations", "show", found[0]["id"]).output
+    for words in (found[0]["title"], "What was seen: ", "What to do: ", "Reckoned as: $", "Assumed: "):
+        assert words in told
+    assert "no recommendation with this id" in terminal.run("recommendations", "show", "none", code=2).output
+    assert '"team"' in json.dumps(terminal.json("dimensions"))
+
+
+def test_what_people_decide(terminal: Terminal) -> None:
+    """Several at once, with comments; a look leaves all of it as it is."""
+    ids = [each["id"] for each in terminal.listed()]
+    assert "on_hold" in terminal.run("recommendations", "set", *ids, "--status", "on_hold", "--assignee", "ada").output
+    assert "no recommendation" in terminal.run("recommendations", "set", "none", "--status", "new", code=1).output
+    terminal.run("recommendations", "set", ids[0], code=2)
+    terminal.run("recommendations", "comment", ids[0], "asked the team")
+    terminal.run("recommendations", "comment", ids[0], "asked them twice", "--change", "1")
+    assert "asked them twice" in terminal.run("recommendations", "comments", ids[0]).output
+    assert "asked them twice" in terminal.run("recommendations", "show", ids[0]).output
+    assert "2 found again" in terminal.run("recommendations", "run").output
+    assert set(ids) == {each["id"] for each in terminal.listed("--status", "on_hold", "--assignee", "ada")}
+    terminal.run("recommendations", "delete-comment", ids[0], "1")
+    assert [] == terminal.json("comments", ids[0])["comments"]
+
+
+def test_types_and_checks(terminal: Terminal) -> None:
+    """A check keeps nothing; a type that is switched off is closed and not looked for."""
+    checked = terminal.json("check")["check"]
+    assert (2, {"priority_tier", "batch"}) == (checked["count"], {each["type"] for each in checked["types"]})
+    assert Decimal(checked["monthly_savings"]) < Decimal(checked["spent"])
+    assert "1 found: $" in terminal.run("recommendations", "check", "--type", "batch").output
+    assert 0 == terminal.json("check", "--filter", "!team=operations")["check"]["count"]
+    terminal.run("recommendations", "check", "--filter", "team", code=2)
+    assert "no such type" in terminal.run("recommendations", "check", "--type", "magic", code=2).output
+    assert "batch" in terminal.run("recommendations", "types").output
+    changed = terminal.json("type", "batch", "--disable", "--least-savings", "7.50")["recommendation_type"]
+    assert (False, "7.50") == (changed["enabled"], changed["thresholds"]["least_savings"])
+    assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
+    assert 1 == terminal.json("check")["check"]["count"]
+    assert "True" in terminal.run("recommendations", "type", "batch", "--enable").output
+    assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json("run")["look"]
+    assert [] == terminal.listed("--open", "false")

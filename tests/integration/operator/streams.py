@@ -1,0 +1,61 @@
+"""Event streams as a signed-in browser reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+
+from gateway.mounts import OPERATOR_API
+from tests.integration.operator.server import OperatorServer
+
+
+class Stream:
+    """An open event stream."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def line(self) -> bytes:
+        """The next line; b"" at the end."""
+        async with asyncio.timeout(20):
+            return await self.response.content.readline()
+
+    async def event(self) -> tuple[str, Any]:
+        """The next event and its data."""
+        name = ""
+        while line := await self.line():
+            field, _, value = line.decode().rstrip("\n").partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                return name, orjson.loads(value)
+        raise EOFError
+
+    async def ends(self) -> bool:
+        while await self.line():
+            pass
+        return True
+
+
+@asynccontextmanager
+async def listening(url: str, cookie: str, path: str = "/changes") -> AsyncIterator[Stream]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(f"{url}{OPERATOR_API}{path}", headers={"Cookie": cookie}) as response,
+    ):
+        stream = Stream(response)
+        if response.status == 200:
+            assert b"retry: 5000\n" == await stream.line()
+        yield stream
+
+
+async def signed_in(server: OperatorServer) -> str:
+    """The cookie of a viewer who followed a link."""
+    link = (await server.ask("POST", "/console-links", {"role": "viewer"})).payload["link"]
+    answer = await server.over_http("POST", "/sessions", {"link": link.partition("#link=")[2]})
+    return f"tollhouse={answer.cookies['tollhouse'].value}"

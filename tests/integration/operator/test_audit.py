@@ -1,0 +1,237 @@
+"""Every change that an operator makes is in the audit list."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from yarl import URL
+
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.app import App
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.devices.lifecycle import DeviceReport
+from gateway.http.services import OperatorServices
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import SAFE_METHODS
+from spool.clusters import ReportedCluster
+from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
+from spool.deliveries.values import RouteSpec
+from spool.record import AI_TELEMETRY
+from spool.registry.insights import Draft
+from spool.registry.scopes import ENROLL
+from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
+from spool.steady_clock import SteadyClock
+from tests.integration.conftest import ACTOR
+from tests.integration.operator.server import INGEST
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.savings import SAVING
+
+ADA = "ada@example.com"
+READS_BY_POST = {"relay_mcp"}  # its body is a message, and every tool reads
+ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
+
+
+class Operators:
+    """Asks a running server in the name of ADA, and counts what its audit list has gained."""
+
+    def __init__(self, app: App, client: aiohttp.ClientSession) -> None:
+        self.services: OperatorServices = app.services.operators
+        self._url = app.url
+        self._client = client
+        self.seen = 0
+        self.named: set[str] = set()
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True)
+        async with self._client.request(method, url, json=body, headers={"X-Tollhouse-As": ADA}) as answer:
+            return await answer.json()
+
+    async def over_http(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> Any:
+        async with (
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(method, f"{self._url}{OPERATOR_API}{path}", json=body, headers=headers) as answer,
+        ):
+            return {"cookies": answer.cookies, **await answer.json()}
+
+    async def sign_in(self) -> dict[str, str]:
+        link = (await self.ask("POST", "/console-links", {}))["link"]
+        signed_in = await self.over_http("POST", "/sessions", {"link": link.partition("#link=")[2]}, {})
+        cookie = f"tollhouse={signed_in['cookies']['tollhouse'].value}"
+        return {"Cookie": cookie, "X-CSRF-Token": signed_in["session"]["csrf_token"]}
+
+    async def audited(self, name: str, answer: Any = None) -> None:
+        """The call of this name has just been made, and left a row in the name of ADA."""
+        listed = await self.ask("GET", "/audit")
+        count = listed["pagination"]["total_count"]
+        assert self.seen < count, (name, answer)
+        assert ADA == listed["audit"][0]["actor"], (name, listed["audit"][0])
+        self.seen = count
+        self.named.add(name)
+
+    async def change(self, name: str, method: str, path: str, body: object = None) -> None:
+        await self.audited(name, await self.ask(method, path, body))
+
+
+@pytest_asyncio.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    """A server whose configuration has changed since it started."""
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    config = Config(data_dir=tmp_path / "data", server=server, spool=SpoolSettings(hold=0))
+    changed = replace(config, privacy=PrivacySettings(keep_attributes=("region",)))
+    app = App(config, version="0", reread=lambda: changed)
+    await app.start()
+    yield app
+    await app.stop()
+
+
+@pytest.mark.asyncio
+async def test_every_change_is_audited(app: App) -> None:
+    """Each address of the operator API that is no GET leaves a row in the name of who asked."""
+    socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
+    async with aiohttp.ClientSession(connector=socket) as client:
+        operators = Operators(app, client)
+        services = operators.services
+        await sessions(operators)
+        await operators.change("create_key", "POST", "/keys", {"name": "search team", "scopes": [INGEST]})
+        key = "/keys/search%20team"
+        await operators.change("edit_key", "PATCH", key, {"description": "x"})
+        for verb in ("rotate", "disable", "enable"):
+            await operators.change(f"{verb}_key", "POST", f"{key}/{verb}", {} if verb == "rotate" else None)
+        await operators.change("delete_key", "DELETE", f"{key}?confirm=search%20team")
+
+        fleet = Bearer("fleet", frozenset({ENROLL}))
+        await services.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
+        for verb in ("revoke", "approve", "reset"):
+            await operators.change(f"{verb}_device", "POST", f"/devices/d0/{verb}")
+        await operators.change("label_device", "PATCH", "/devices/d0", {"labels": {"floor": "9"}})
+        await operators.change("admit_device", "POST", "/devices", {"id": "d1"})
+        await operators.change("delete_device", "DELETE", "/devices/d1?confirm=d1")
+        mill = ReportedCluster(account="1", region="eu", name="mill")
+        await app.services.storage.clusters.report(mill)
+        await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})
+        await operators.change("delete_cluster", "DELETE", f"/clusters/{mill.id}?confirm={mill.id}")
+
+        files = services.require_container_files()
+        by = ContainerSender(key="agent")
+        await files.put_status(ClusterIdentity("1", "eu", "mill"), "status", by, request="", body=b"x")
+        (waiting,) = await files.due(STATUS, limit=1)
+        discard = f"/container-files/{waiting.id}/discard"
+        await operators.change("discard_container_file", "POST", discard, {"confirm": waiting.reference})
+
+        await deliveries(operators)
+        await operators.change("push", "POST", "/billing/push", {"since": "2026-09-01", "until": "2026-09-01"})
+        connection = {"name": "Atlas", "cloud_provider": "MongoDB", "connection_id": "c-1"}
+        await operators.change("create_connection", "POST", "/connections", connection)
+        await operators.change("edit_connection", "PATCH", "/connections/c-1", {"is_enabled": False})
+        await operators.change("delete_connection", "DELETE", "/connections/c-1?confirm=c-1")
+        view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+        await operators.change("add_view", "POST", "/views", view)
+        await operators.change("edit_view", "PATCH", "/views/search", {"range": "ytd"})
+        await operators.change("remove_view", "DELETE", "/views/search")
+        await budgets(operators)
+        await operators.change("rebuild", "POST", "/ledger/rebuild", {})
+        await operators.change("reprice", "POST", "/ledger/reprice", {"since": "2026-09-01"})
+        await operators.change("reload", "POST", "/reload", {})
+        backup = {"directory": str(app.config.data_dir.parent / "backup")}
+        await operators.change("back_up", "POST", "/backup", backup)
+        bundle = {"file": str(app.config.data_dir.parent / "queue.bundle"), "key": "correct horse battery staple"}
+        await operators.change("export_bundle", "POST", "/bundles/export", bundle)
+        await operators.change("import_bundle", "POST", "/bundles/import", bundle)
+
+        await operators.change("inspect", "POST", "/insights/run", {})
+        insight = await services.require_registry().insights.create(Draft(title="Spike"), actor=ACTOR)
+        await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
+        await operators.change("comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"})
+
+        await recommendations(operators)
+        notices = services.require_registry().notices
+        notices.channels = ("chat",)
+        test = await operators.ask("POST", "/notification-channels/chat/test", {})
+        await operators.audited("test_channel", test)
+        chosen = {"ids": [test["notification"]["id"]]}
+        await operators.change("discard_notifications", "POST", "/notifications/discard", chosen)
+        await operators.change("retry_notifications", "POST", "/notifications/retry", chosen)
+
+        eve = {"email": "eve@example.com", "password": "correct horse battery"}
+        await operators.change("add_operator", "POST", "/operators", eve)
+        await operators.change("edit_operator", "PATCH", "/operators/eve@example.com", {"role": "operator"})
+        await operators.change("remove_operator", "DELETE", "/operators/eve@example.com")
+
+        wall = MovedClock()
+        services.clock = SteadyClock(wall, timer=lambda: 0.0)
+        wall.move(86_400)
+        await operators.change("accept_clock", "POST", "/clock/accept", {})
+    changes = {each.name for each in OPERATOR_ADDRESSES if each.methods[0] not in SAFE_METHODS} - READS_BY_POST
+    assert changes == operators.named
+
+
+async def recommendations(operators: Operators) -> None:
+    await operators.change("look_for_savings", "POST", "/recommendations/run", {})
+    type = "/recommendation-types/priority_tier"
+    await operators.change("change_recommendation_type", "PATCH", type, {"enabled": True})
+    table = operators.services.require_registry().recommendations
+    await table.merge([SAVING], looked_for=[SAVING.type])
+    [found] = await table.all()
+    status = {"ids": [found.id], "status": "in_progress"}
+    await operators.change("change_recommendations", "PATCH", "/recommendations", status)
+    comments = f"/recommendations/{found.id}/comments"
+    await operators.change("comment_recommendation", "POST", comments, {"message": "seen"})
+    await operators.change("change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"})
+    await operators.change("delete_recommendation_comment", "DELETE", f"{comments}/1")
+
+
+async def sessions(operators: Operators) -> None:
+    headers = await operators.sign_in()
+    await operators.audited("sign_in")
+    await operators.change("make_link", "POST", "/console-links", {})
+    await operators.over_http("DELETE", "/session", None, headers)
+    await operators.audited("sign_out")
+    await operators.sign_in()
+    [session] = (await operators.ask("GET", "/sessions"))["sessions"]
+    await operators.change("end_session", "DELETE", f"/sessions/{session['id']}")
+
+
+async def budgets(operators: Operators) -> None:
+    draft = ViewDraft(name="everything", principal_dimension="model")
+    views = operators.services.require_registry().views
+    view = await views.create(draft, known=operators.services.ledger.dimensions(), most=10, actor=ACTOR)
+    operators.seen += 1
+    budget = {"name": "All", "view": {"id": view.id}, "default_amount": "10", "alerts": {"80": "Y"}}
+    made = await operators.ask("POST", "/budgets", budget)
+    await operators.audited("add_budget", made)
+    one = f"/budgets/{made['budget']['id']}"
+    await operators.change("edit_budget", "PATCH", one, {"default_amount": "20"})
+    await operators.change("evaluate", "POST", "/budgets/evaluate", {})
+    await operators.change("remove_budget", "DELETE", f"{one}?confirm=All")
+
+
+async def deliveries(operators: Operators) -> None:
+    services = operators.services
+    table = services.deliveries
+    specs = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, GONE)]
+    await table.declare(specs)
+    await table.declare(specs[:1])
+    await operators.change("drop_route", "DELETE", f"/routes/{GONE}")
+    await add(services.log, *[call(number) for number in range(4)])
+    for number in range(4):
+        delivery = await table.due(ROUTE, now=services.clock.now(), max_records=1)
+        assert delivery is not None
+        if number:
+            await table.set_aside(delivery, error="no such model", status="400")
+        else:
+            await table.unknown(delivery, reason="no answer")
+            await operators.change("resolve", "POST", f"/unknown/{delivery.id}/resolve", {"sent": True})
+    first, second, third = [letter.id for letter in await table.dead()]
+    await operators.change("edit_dead", "PATCH", f"/dead/{first}", {"record": {"provider": "openai"}})
+    await operators.change("retry_dead", "POST", "/dead/retry", {"ids": [second]})
+    await operators.change("discard_dead", "POST", "/dead/discard", {"ids": [third]})
+    await operators.change("replay", "POST", "/replay", {"route": ROUTE, "since": "2026-01-01T00:00:00Z"})

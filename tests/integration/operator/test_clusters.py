@@ -1,0 +1,107 @@
+"""Clusters over the operator API: silence, changes and who made them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import ClusterSettings
+from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.states import MISSED
+from spool.clusters import ReportedCluster
+from spool.registry.scopes import ENROLL
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+MILL = ReportedCluster(account="1", region="eu", name="mill", state="init_ok")
+ONE = f"/clusters/{MILL.id}"
+FLEET = Bearer("fleet", frozenset({ENROLL}))
+SILENT_AFTER_S = MISSED * ClusterSettings().report_interval
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as opened:
+        await opened.services.require_clusters().table.report(MILL)
+        yield opened
+
+
+async def listed(server: OperatorServer, **query: str) -> list[str]:
+    answer = await server.ask("GET", "/clusters", **query)
+    assert 200 == answer.status, answer.payload
+    return [row["name"] for row in answer.payload["clusters"]]
+
+
+async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer) -> None:
+    """Until it is heard again."""
+    server.clock.move(SILENT_AFTER_S)
+    assert (["mill"], []) == (await listed(server, silent="false"), await listed(server, silent="true"))
+    server.clock.move(1)
+    assert ([], ["mill"]) == (await listed(server, silent="false"), await listed(server, silent="true"))
+    await server.services.require_clusters().table.report(MILL)
+    assert ["mill"] == await listed(server, silent="false")
+
+
+async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
+    """Not while it is heard, and not while it is disabled."""
+    clusters = server.services.require_clusters()
+    assert ({"heard": 1, "silent": 0, "disabled": 0}, []) == (clusters.counts(), await insights(server))
+    server.clock.move(SILENT_AFTER_S + 1)
+    await server.ask("PATCH", ONE, {"enabled": False})
+    assert ({"heard": 0, "silent": 0, "disabled": 1}, []) == (clusters.counts(), await insights(server))
+    await server.ask("PATCH", ONE, {"enabled": True})
+    assert {"heard": 0, "silent": 1, "disabled": 0} == clusters.counts()
+    assert ["The cluster mill reports no more"] == await insights(server)
+
+
+async def insights(server: OperatorServer) -> list[str]:
+    """The titles after a look."""
+    await server.ask("POST", "/insights/run", {})
+    return [row["title"] for row in (await server.ask("GET", "/insights")).payload["insights"]]
+
+
+async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: OperatorServer) -> None:
+    """While the device is heard; a revoked one says nothing of it."""
+    clusters, lifecycle = server.services.require_clusters(), server.services.require_devices()
+    labels = {"kind": "cluster", "account": "1", "region": "eu", "cluster": "mill"}
+    report = DeviceReport(id="agent", labels=labels)
+    device, _ = await lifecycle.enrol(report, FLEET, "")
+    await clusters.follow(device)
+    server.clock.move(SILENT_AFTER_S + 1)
+    assert ["mill"] == await listed(server, silent="true")
+    await clusters.follow(await lifecycle.heartbeat(report, FLEET, ""))
+    assert ["mill"] == await listed(server, silent="false")
+    [row] = (await server.ask("GET", "/clusters")).payload["clusters"]
+    assert row["last_seen"] > row["first_seen"]
+    assert 200 == (await server.ask("POST", "/devices/agent/revoke")).status
+    assert ["mill"] == await listed(server, silent="true")
+
+
+async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
+    """Changed, then deleted under its exact id, by whom."""
+    answer = await server.ask("PATCH", ONE, {"display_name": "Mill", "enabled": False})
+    assert ("Mill", False) == (answer.payload["cluster"]["display_name"], answer.payload["cluster"]["enabled"])
+    assert answer.payload == (await server.ask("GET", ONE)).payload
+    for query in ({}, {"confirm": "mill"}):
+        assert 400 == (await server.ask("DELETE", ONE, **query)).status
+    assert 200 == (await server.ask("DELETE", ONE, confirm=MILL.id)).status
+    assert [] == await listed(server)
+    assert 404 == (await server.ask("GET", ONE)).status
+    assert 404 == (await server.ask("PATCH", ONE, {})).status
+    assert 404 == (await server.ask("DELETE", ONE, confirm=MILL.id)).status
+    rows = [row for row in await audit_rows(server.registry) if row.action.startswith("cluster.")]
+    assert [("cluster.update", ADA), ("cluster.delete", ADA)] == [(row.action, row.actor) for row in rows]
+    assert {"display_name": "Mill", "enabled": False, "labels": {}, "config": {}} == rows[1].before
+
+
+async def test_the_limit_follows_the_configuration(server: OperatorServer) -> None:
+    """As a reload does it."""
+    clusters = server.services.require_clusters()
+    clusters.configure(ClusterSettings(max=7, report_interval=1))
+    server.clock.move(4)
+    assert (7, ["mill"]) == (clusters.table.max, await listed(server, silent="true"))

@@ -1,0 +1,59 @@
+"""Container metrics as operators see them: the books, each file, and giving one up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.configuration.sections import Config
+from spool.settings import SpoolSettings
+from tests.integration import container_agent as agent
+from tests.integration.conftest import Serve, Serving
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+
+
+async def command(server: Serving, *words: str, code: int = 0) -> str:
+    """What a command prints, beside the server that runs."""
+    where = ["--data", str(server.app.config.data_dir)]
+    done = await asyncio.to_thread(CliRunner().invoke, main, [*words, *where])
+    assert code == done.exit_code, done.output
+    return done.output
+
+
+async def said(server: Serving, *words: str) -> Any:
+    return json.loads(await command(server, *words, "--json"))
+
+
+async def test_operators_see_and_discard_files(serve: Serve) -> None:
+    """A discarded file is gone with its bytes, in the books and in the audit list."""
+    server = await serve(config=Config(spool=SpoolSettings(hold=0)))
+    key = await server.make_key("agent", scopes=agent.SCOPES)
+    await agent.ship(server, {"one": b"metrics", "two": b"more metrics"}, key)
+    await agent.announce(server, ["three"], key)
+
+    told = (await said(server, "container", "status"))["container_metrics"]
+    assert (3, 2, 1) == tuple(told["kinds"]["file"][term] for term in ("references", "uploaded", "announced"))
+    assert ([], 19, 3) == (told["imbalances"], told["bytes"], told["files"])
+    [cluster] = told["clusters"]
+    assert ("prod", 2, 19) == (cluster["cluster"], cluster["waiting"], cluster["bytes"])
+    assert "123456789012 us-east-1 prod: 2 wait, 19 bytes" in await command(server, "container", "status")
+
+    listed = await said(server, "container", "files", "--state", "uploaded", "--sort-key", "size")
+    assert ["one", "two"] == [file["reference"] for file in listed["container_files"]]
+    id = listed["container_files"][0]["id"]
+    await command(server, "container", "discard", id, "--confirm", "two", code=2)
+    assert "one is discarded" in await command(server, "container", "discard", id, "--confirm", "one")
+    assert "discarded" in await command(server, "container", "discard", id, "--confirm", "one", code=2)
+    after = (await said(server, "container", "status"))["container_metrics"]
+    assert (1, 12, []) == (after["kinds"]["file"]["discarded"], after["bytes"], after["imbalances"])
+    registry = server.app.services.storage.registry
+    assert registry is not None
+    actions = [row.action for row in await audit_rows(registry)]
+    assert {"container_file.discard", "container_file.discard.failed"} <= set(actions)

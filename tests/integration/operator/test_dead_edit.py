@@ -1,0 +1,154 @@
+"""Dead letters that are sent again with other values."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.operator.record_edit import edited
+from spool.deliveries.values import RouteSpec
+from spool.engines import SQLITE
+from spool.errors import Invalid, NotAllowed
+from spool.record import AI_TELEMETRY, BillingDrop, Inference, Record, UnitCostOperation, UsageEvent, as_json
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.spool.contract.examples import add, call
+
+ROUTE = "archive/ai-telemetry"
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    woken: list[str] = []
+    async with operator_server(tmp_path, engine=SQLITE, wake=woken.append) as server:
+        server.woken = woken
+        deliveries = server.services.deliveries
+        await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await add(server.services.log, call(1, request_model="gpt-4o"))
+        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        assert delivery is not None
+        await deliveries.set_aside(delivery, error="no such model", status="400")
+        yield server
+
+
+async def letter(server: OperatorServer) -> dict[str, Any]:
+    [listed] = (await server.ask("GET", "/dead")).payload["dead"]
+    shown: dict[str, Any] = (await server.ask("GET", f"/dead/{listed['id']}")).payload["dead"]
+    return shown
+
+
+@pytest.mark.asyncio
+async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
+    """With the changed fields, at once; the audit row has who, which fields, and a hash of either record."""
+    dead = await letter(server)
+    answer = await server.ask("PATCH", f"/dead/{dead['id']}", {"record": {**dead["record"], "request_model": "gpt-5"}})
+    assert (200, ["request_model"], "gpt-5") == (
+        answer.status, answer.payload["edited"]["fields"], answer.payload["edited"]["record"]["request_model"],
+    )  # fmt: skip
+    assert [] == (await server.ask("GET", "/dead")).payload["dead"]
+    assert [ROUTE] == server.woken
+    delivery = await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+    assert delivery is not None and delivery.kept is not None
+    assert [call(1, request_model="gpt-5")[0]] == list(delivery.kept.records)
+    [row] = (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]
+    assert (ADA, ROUTE, ["request_model"]) == (row["actor"], row["target"], row["after"]["fields"])
+    assert (
+        64 == len(row["after"]["before"]) == len(row["after"]["after"])
+        and row["after"]["before"] != row["after"]["after"]
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
+    """It is 400 with the field, and the letter stays; one that is not there is 404."""
+    dead = await letter(server)
+    answer = await server.ask("PATCH", f"/dead/{dead['id']}", {"record": {"input_tokens": -1}})
+    assert (400, "invalid") == answer.error[:2] and "input_tokens" in answer.error[2]
+    assert dead == await letter(server)
+    assert 404 == (await server.ask("PATCH", "/dead/999", {"record": {"provider": "openai"}})).status
+    assert [] == (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]
+
+
+@pytest.mark.asyncio
+async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
+    """From a file: the record as `spool dead show` prints it, or its changed fields; what is no JSON is wrong use."""
+    dead = await letter(server)
+    file = tmp_path / "record.json"
+
+    async def edit(text: str) -> tuple[int, str]:
+        file.write_text(text)
+        words = ["spool", "dead", "edit", str(dead["id"]), str(file), "--data", str(tmp_path)]
+        program = (sys.executable, "-m", "gateway", *words)
+        process = await asyncio.create_subprocess_exec(*program, stdout=PIPE, stderr=PIPE)
+        output, errors = await process.communicate()
+        return process.returncode or 0, (output + errors).decode()
+
+    assert (2, True) == ((done := await edit("{"))[0], "is not JSON" in done[1])
+    assert (2, True) == ((done := await edit('{"cost": 1}'))[0], "cost is decimal text" in done[1])
+    assert (0, f"dead letter {dead['id']} will be sent again, with another provider\n") == await edit(
+        json.dumps({**dead["record"], "provider": "openai"})
+    )
+
+
+INFERENCE = Inference(id=b"i" * 16, source="otel", estimated_cost="0.5", cost_source="estimated", input_tokens=1)
+EVENT = UsageEvent(id=b"e" * 16, source="app", event_type="api_call", data={"n": 1})
+DROP = BillingDrop(id=b"b" * 16, connection_id="c", body=b'{"data":[]}')
+ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "expected"),
+    [
+        (INFERENCE, {"cost": "0.25"}, {"cost": "0.25", "cost_source": "reported"}),
+        (INFERENCE, {"start_time": "2026-09-01T00:00:00.5Z"}, {"start_time": 1_788_220_800_500_000_000}),
+        (INFERENCE, {"input_tokens": None, "status": "error"}, {"input_tokens": None, "status": "error"}),
+        (INFERENCE, {"tags": {"env": "prod"}}, {"tags": {"env": "prod"}}),
+        (EVENT, {"data": {"n": 2, "unit": "page"}, "subject": "s"}, {"data": {"n": 2, "unit": "page"}, "subject": "s"}),
+        (DROP, {"body": {"month": "2026-09", "data": [ROW]}}, {"month": "2026-09", "rows": 1}),
+    ],
+)
+def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Under the rules of records that come in; what follows from a field follows."""
+    found, names = edited(record, {**as_json(record), **given})
+    assert (set(given), expected) == (set(names), {name: getattr(found, name) for name in expected})
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "words"),
+    [
+        (INFERENCE, {}, "nothing differs"),
+        (INFERENCE, {"id": "00" * 16}, "id cannot be changed"),
+        (INFERENCE, {"prompt": "hello"}, "prompt cannot be changed"),
+        (INFERENCE, {"input_tokens": 1.5}, "input_tokens is a whole number"),
+        (INFERENCE, {"output_tokens": True}, "output_tokens is a whole number"),
+        (INFERENCE, {"cost": 0.5}, "cost is decimal text"),
+        (INFERENCE, {"cost": "-1"}, "cost is decimal text"),
+        (INFERENCE, {"start_time": "soon"}, "start_time is an RFC 3339 time"),
+        (INFERENCE, {"status": "lost"}, "status must be one of ok, error, cached"),
+        (INFERENCE, {"user": ""}, "user is text of 1 to"),
+        (INFERENCE, {"tags": {"prompt": "hello"}}, "tags.prompt"),
+        (INFERENCE, {"tags": {"api_key": "x"}}, "tags.api_key"),
+        (INFERENCE, {"tags": ["env"]}, "tags."),
+        (EVENT, {"event_type": None}, "event_type is required"),
+        (EVENT, {"data": {"n": [1]}}, "data.n"),
+        (DROP, {"body": {"data": [{**ROW, "cost/cost": "much"}]}}, "cost/cost must be a plain decimal number"),
+    ],
+)
+def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
+    """The message names the field and its rule."""
+    with pytest.raises(Invalid, match=words):
+        edited(record, {**as_json(record), **given})
+
+
+def test_totals_of_streams_are_not_edited() -> None:
+    """A unit-cost record is already in the totals of its stream."""
+    operation = UnitCostOperation(id=b"u" * 16, stream="s", stream_type="metric", operation="sum", value="1")
+    with pytest.raises(NotAllowed, match="send a correction"):
+        edited(operation, {"value": "2"})

@@ -1,0 +1,107 @@
+"""Event streams of the operator API: what they tell, whom, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.http import event_streams
+from gateway.http.event_streams import EventStreams
+from gateway.mounts import OPERATOR_API
+from spool.deliveries.values import RouteSpec
+from spool.engines import MEMORY, SQLITE
+from spool.record import AI_TELEMETRY
+from tests.integration.conftest import ACTOR, Serve
+from tests.integration.operator.server import INGEST, OperatorServer, operator_server
+from tests.integration.operator.streams import listening, signed_in
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+ROUTE = "archive/ai-telemetry"
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_streams, "TICK_S", 0.01)
+    monkeypatch.setattr(event_streams, "ALLOWED_S", 0.05)
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, event_streams=EventStreams(2)) as server:
+        await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        yield server
+
+
+async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> None:
+    """A record, a route, a dead letter, a key: each names the lists that show it."""
+    async with listening(server.url, await signed_in(server)) as stream:
+        assert "text/event-stream" == stream.response.content_type
+        assert ("no-store", "no") == (
+            stream.response.headers["Cache-Control"],
+            stream.response.headers["X-Accel-Buffering"],
+        )
+        await add(server.services.log, call(1))
+        assert ("changed", {"what": ["records", "ledger", "routes"]}) == await stream.event()
+        deliveries = server.services.deliveries
+        await deliveries.set_state(ROUTE, "parked", "403")
+        assert ("changed", {"what": ["routes"]}) == await stream.event()
+        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        assert delivery is not None
+        assert ("changed", {"what": ["routes"]}) == await stream.event()
+        await deliveries.set_aside(delivery, error="no such model", status="400")
+        assert ("changed", {"what": ["routes", "dead"]}) == await stream.event()
+        await server.create("search team", scopes=[INGEST])
+        money = ["views", "budgets", "recommendations", "notifications"]
+        assert ("changed", {"what": ["insights", *money, "keys", "connections"]}) == await stream.event()
+
+
+async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -> None:
+    """`server.max_event_streams` are open; the next is told which setting it was; a closed one makes room."""
+    cookie = await signed_in(server)
+    async with listening(server.url, cookie):
+        async with listening(server.url, cookie):
+            answer = await server.over_http("GET", "/changes", headers={"Cookie": cookie})
+            assert (503, "too_many_event_streams") == answer.error[:2]
+            assert "5" == answer.headers["Retry-After"]
+            assert "server.max_event_streams" in answer.error[2]
+        async with asyncio.timeout(20):
+            while (await server.over_http("GET", "/changes", headers={"Cookie": cookie})).status != 200:
+                pass
+
+
+async def test_it_ends_with_the_session(server: OperatorServer) -> None:
+    """Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive."""
+    cookie = await signed_in(server)
+    async with listening(server.url, cookie) as stream:
+        [session] = (await server.ask("GET", "/sessions")).payload["sessions"]
+        await server.ask("DELETE", f"/sessions/{session['id']}")
+        assert await stream.ends()
+    async with listening(server.url, await signed_in(server)) as stream:
+        server.clock.move(3601)
+        assert await stream.ends()
+
+
+async def test_a_silent_stream_is_kept_open(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comment now and then, because proxies close what is silent."""
+    monkeypatch.setattr(event_streams, "COMMENT_S", 0.05)
+    async with listening(server.url, await signed_in(server)) as stream:
+        assert [b"\n", b":\n", b"\n", b":\n"] == [await stream.line() for _ in range(4)]
+
+
+async def test_a_stop_ends_every_stream(serve: Serve) -> None:
+    """At once, and not by being cut off after the time that a stop gives to requests."""
+    serving = await serve()
+    operators = serving.app.services.operators
+    link = await operators.require_registry().operators.link(role="viewer", actor=ACTOR)
+    async with serving.client.post(f"{serving.url}{OPERATOR_API}/sessions", json={"link": link}) as answer:
+        cookie = f"tollhouse={answer.cookies['tollhouse'].value}"
+    async with listening(serving.url, cookie) as stream:
+        assert 1 == operators.event_streams.count
+        await serving.app.stop()
+        assert await stream.ends()  # properly: one that was cut off raises

@@ -1,0 +1,185 @@
+"""Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner, Result
+from yarl import URL
+
+from gateway.app import App
+from gateway.cli import main
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.mounts import OPERATOR_API
+from spool.registry.insights import Draft, Finding
+from spool.registry.notices import SENT
+from tests.exporters.notifications.examples import SECRET, notice, settings
+from tests.exporters.upstream import FakeUpstream, Reply
+from tests.integration.exporters.notifications.receivers import verified
+
+ADA = "ada@example.com"
+
+
+class Console:
+    """Asks a running server as the console and the command line do."""
+
+    def __init__(self, app: App, receiver: FakeUpstream, config: Config) -> None:
+        self.app = app
+        self.receiver = receiver
+        self.config = config  # what a reload reads
+
+    async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
+        socket = aiohttp.UnixConnector(str(self.app.config.data_dir / "operator.sock"))
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).with_query(query)
+        async with (
+            aiohttp.ClientSession(connector=socket) as client,
+            client.request(method, url, json=body, headers={"X-Tollhouse-As": ADA}) as answer,
+        ):
+            return {"http": answer.status, **await answer.json()}
+
+    async def run(self, *words: str, code: int = 0) -> Result:
+        data = ["--data", str(self.app.config.data_dir)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["notifications", *words, *data])
+        assert code == result.exit_code, (result.output, result.exception)
+        return result
+
+    async def parked(self) -> dict[str, Any]:
+        """The channel, once it is parked."""
+        async with asyncio.timeout(30):
+            while True:
+                found = (await self.ask("GET", "/notification-channels", state="parked"))["notification_channels"]
+                if found:
+                    first: dict[str, Any] = found[0]
+                    return first
+                await asyncio.sleep(0.05)
+
+    async def until(self, id: str, state: str) -> dict[str, Any]:
+        async with asyncio.timeout(30):
+            while True:
+                found: dict[str, Any] = (await self.ask("GET", f"/notifications/{id}"))["notification"]
+                if found["state"] == state:
+                    return found
+                await asyncio.sleep(0.05)
+
+
+@pytest_asyncio.fixture
+async def console(tmp_path: Path) -> AsyncIterator[Console]:
+    """A server with one channel, which takes insights of every severity."""
+    (tmp_path / "secret").write_text(SECRET)
+    async with FakeUpstream() as receiver:
+        channel = settings(url=f"{receiver.url}/hook", secret_file=tmp_path / "secret", insights="info")
+        server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+        config = Config(data_dir=tmp_path / "data", server=server, notify=(channel,))
+        app = App(config, version="0", reread=lambda: served.config)
+        served = Console(app, receiver, config)
+        await app.start()
+        yield served
+        await app.stop()
+
+
+@pytest.mark.asyncio
+async def test_an_insight_reaches_the_receiver(console: Console) -> None:
+    """What a detector finds is told once, signed, and is in the list and in the metrics as sent."""
+    registry = console.app.services.operators.require_registry()
+    finding = Finding(key="x:1", draft=Draft(title="a route is parked", category="delivery"))
+    for _ in range(2):
+        await registry.insights.merge([finding], looked_for=["x"])
+    await console.receiver.until(lambda: len(console.receiver.accepted) == 1)
+    body = verified(console.receiver.accepted[0])
+    assert ("insight.opened", "a route is parked", "critical") == (
+        body["type"], body["data"]["title"], body["data"]["severity"]
+    )  # fmt: skip
+    shown = await console.until(f"one:{body['data']['id']}", SENT)
+    assert ("one", 1, None) == (shown["channel"], shown["attempts"], shown["error"])
+    async with aiohttp.ClientSession() as client, client.get(f"{console.app.operator_url}/metrics") as answer:
+        metrics = await answer.text()
+    for line in (
+        'tollhouse_notifications_total{channel="one",state="sent"} 1.0',
+        'tollhouse_notifications_waiting{channel="one"} 0.0',
+        'tollhouse_notification_channel_state{channel="one",state="running"} 1.0',
+    ):
+        assert line in metrics
+
+
+@pytest.mark.asyncio
+async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
+    """The channel is parked with the receiver's words, and with another address the test arrives."""
+    console.receiver.judge = lambda request: Reply(404, b"gone", "text/plain") if request.path == "/hook" else None
+    answer = await console.ask("POST", "/notification-channels/one/test", {})
+    assert (201, "waiting", "test") == (answer["http"], answer["notification"]["state"], answer["notification"]["kind"])
+    channel = await console.parked()
+    assert {"name": "one", "type": "webhook", "state": "parked", "reason": "404 gone", "waiting": 1, "sent": 0} == {
+        name: channel[name] for name in ("name", "type", "state", "reason", "waiting", "sent")
+    }
+    [before] = console.config.notify
+    console.config = replace(console.config, notify=(replace(before, url=f"{console.receiver.url}/new"),))
+    reloaded = await console.ask("POST", "/reload", {})
+    assert ["notify"] == reloaded["reload"]["changed"]
+    assert 2 == (await console.until(answer["notification"]["id"], SENT))["attempts"]
+    assert 404 == (await console.ask("POST", "/notification-channels/nobody/test", {}))["http"]
+
+
+@pytest.mark.asyncio
+async def test_failed_ones_are_listed_retried_and_discarded(console: Console) -> None:
+    """By id, by channel and all at once; a wrong choice changes nothing."""
+    registry = console.app.services.operators.require_registry()
+    console.receiver.judge = lambda request: Reply(422, b"no", "text/plain")
+    await registry.notices.add([notice(id) for id in "abc"], ["one"])
+    await console.until("one:c", "failed")
+    listed = await console.ask("GET", "/notifications", state="failed", sort_key="attempts")
+    assert ({"one:a", "one:b", "one:c"}, 3) == (
+        {each["id"] for each in listed["notifications"]}, listed["pagination"]["total_count"]
+    )  # fmt: skip
+    for body in ({}, {"all": True, "channel": "one"}, {"ids": ["one:a"], "all": True}):
+        assert 400 == (await console.ask("POST", "/notifications/retry", body))["http"]
+    assert 404 == (await console.ask("POST", "/notifications/discard", {"ids": ["one:a", "one:x"]}))["http"]
+    assert 1 == (await console.ask("POST", "/notifications/discard", {"ids": ["one:a"]}))["discarded"]
+    console.receiver.judge = lambda request: None
+    assert 0 == (await console.ask("POST", "/notifications/retry", {"channel": "other"}))["retried"]
+    assert 2 == (await console.ask("POST", "/notifications/retry", {"channel": "one"}))["retried"]
+    await console.until("one:c", SENT)
+    assert ["b", "c"] == [request.headers["webhook-id"] for request in console.receiver.accepted]
+    assert 400 == (await console.ask("GET", "/notifications", state="lost"))["http"]
+
+
+@pytest.mark.asyncio
+async def test_the_command_says_the_same(console: Console) -> None:
+    """Every call has its command; tables name the receiver's words."""
+    console.receiver.judge = lambda request: Reply(422, b"not_today", "text/plain")
+    made = json.loads((await console.run("test", "one", "--json")).stdout)["notification"]
+    await console.until(made["id"], "failed")
+    table = (await console.run("list", "--state", "failed")).stdout
+    assert made["id"] in table and "not_today" in table
+    assert "one" in (await console.run("channels")).stdout
+    assert "Nothing has happened" in (await console.run("show", made["id"])).stdout
+    console.receiver.judge = lambda request: None
+    assert "1 will be sent again" in (await console.run("retry", made["id"])).stdout
+    await console.until(made["id"], SENT)
+    assert "0 discarded" in (await console.run("discard", "--all")).stdout
+    await console.run("retry", code=2)
+    await console.run("show", "one:nobody", code=2)
+
+
+def test_without_a_server_a_test_waits_for_it(tmp_path: Path) -> None:
+    """Commands work on the directory alone: what they add is sent when a server runs."""
+    (tmp_path / "tollhouse.toml").write_text(
+        '[[notify]]\nname = "am"\ntype = "alertmanager"\nurl = "http://127.0.0.1:1"\n'
+    )
+
+    def run(*words: str) -> Any:
+        path = str(tmp_path / "tollhouse.toml")
+        result = CliRunner().invoke(main, ["notifications", *words, "--config", path, "--json"])
+        assert 0 == result.exit_code, result.output
+        return json.loads(result.stdout)
+
+    assert "waiting" == run("test", "am")["notification"]["state"]
+    [channel] = run("channels")["notification_channels"]
+    assert ("am", "running", 1) == (channel["name"], channel["state"], channel["waiting"])

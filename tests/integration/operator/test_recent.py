@@ -1,0 +1,151 @@
+"""The newest records over the operator API: a list of them, and as they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.operator.log import live, newest
+from spool.engines import MEMORY, SQLITE
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import BILLING_DATA, USAGE_EVENTS, BillingDrop, UsageEvent
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operator.streams import listening, signed_in
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, hold=10) as server:
+        yield server
+
+
+async def numbers(server: OperatorServer, **query: str) -> list[int]:
+    answer = await server.ask("GET", "/records", **query)
+    assert 200 == answer.status, answer.payload
+    return [row["number"] for row in answer.payload["records"]]
+
+
+async def test_the_newest_come_first_and_open_ones_are_among_them(server: OperatorServer) -> None:
+    """Each with its place, its state, and every field of its record."""
+    await add(server.services.log, call(1, cost="0.25", cost_source="reported"))
+    server.clock.move(11)
+    await add(server.services.log, call(2))
+    newest, oldest = (await server.ask("GET", "/records")).payload["records"]
+    assert (2, "open", 1, "closed") == (newest["number"], newest["state"], oldest["number"], oldest["state"])
+    assert ("ai-telemetry", "inference", "0.25") == (oldest["topic"], oldest["kind"], oldest["cost"])
+    assert [1, 2] == await numbers(server, sort_key="number", sort_order="asc")
+    assert [1] == await numbers(server, state="closed")
+
+
+async def test_records_are_filtered(server: OperatorServer) -> None:
+    """By what costs are grouped by and under the same names; an empty value is what is unknown."""
+    await add(
+        server.services.log,
+        call(1, request_model="gpt-5", response_model="gpt-5-2026", team="search", status="error"),
+        call(2, request_model="gpt-5", team="ads", session="s-1"),
+    )
+    assert [1] == await numbers(server, model="gpt-5-2026")
+    assert [2, 1] == await numbers(server, request_model="gpt-5")
+    assert [1] == await numbers(server, team="search", status="error")
+    assert [2] == await numbers(server, session="s-1")
+    assert [] == await numbers(server, kind="usage_event")
+    assert [2, 1] == await numbers(server, user="")
+    assert 400 == (await server.ask("GET", "/records", prompt="x")).status
+
+
+async def test_records_of_a_view(server: OperatorServer) -> None:
+    """As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused."""
+    server.services.ledger.tags = ("service",)
+    tests = call(2, team="search", tags={"service": "tests"})
+    await add(server.services.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
+    filter = {"team": ["search", None], "!tag:service": ["tests"]}
+    made = await server.ask("POST", "/views", {"name": "Ours", "filter": filter, "principal_dimension": "team"})
+    assert [4, 1] == await numbers(server, view="Ours")
+    assert [1] == await numbers(server, view=made.payload["view"]["id"], team="search")
+    first = (await server.ask("GET", "/records", view="Ours", limit="1")).payload
+    assert (2, [4]) == (first["pagination"]["total_count"], [row["number"] for row in first["records"]])
+    assert [1] == await numbers(server, cursor=first["pagination"]["cursor"]["next_cursor"])
+    for path in ("/records", "/tail"):
+        refused = await server.ask("GET", path, view="Theirs")
+        assert (400, True) == (refused.status, refused.payload["error"]["message"].startswith("view: "))
+    async with listening(server.url, await signed_in(server), "/tail?view=Ours") as stream:
+        await add(server.services.log, call(5, team="ads"), call(6, team="search"))
+        _, row = await stream.event()
+        assert 6 == row["number"]
+
+
+async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest `LOOKED_THROUGH` of all topics, and no more."""
+    monkeypatch.setattr(newest, "LOOKED_THROUGH", 2)
+    await add(server.services.log, call(1))
+    server.clock.move(1)
+    await add(server.services.log, call(2), call(3))
+    payload = (await server.ask("GET", "/records")).payload
+    assert [3, 2] == [row["number"] for row in payload["records"]]
+    assert {"records": 2, "most": 2, "since": payload["records"][0]["committed_at"]} == payload["looked_through"]
+
+
+async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
+    """It may be as large as a request."""
+    drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
+    await server.services.log.append(
+        Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])
+    )
+    [row] = (await server.ask("GET", "/records")).payload["records"]
+    assert ("billing_drop", "c-1", False) == (row["kind"], row["connection_id"], "body" in row)
+
+
+async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, the newest first, with what each amounts to; other records are not looked through for them."""
+    monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
+    server.services.event_amount = lambda event: Decimal(event.data["gb"]) if "gb" in event.data else None
+    events = [
+        UsageEvent(id=n.to_bytes(16), source="app", event_type=type, subject=f"u{n}")
+        for n, type in enumerate(("old", "login", "store", "login"))
+    ]
+    events[2].data = {"gb": "0.50"}
+    identities = [Identity(event.id) for event in events]
+    kept = Submission(topic=USAGE_EVENTS, received=4, records=events, identities=identities)
+    await server.services.log.append(kept)
+    await add(server.services.log, *(call(n) for n in range(1, 6)))
+    answer = (await server.ask("GET", "/events")).payload
+    assert [("u3", None), ("u2", "0.5"), ("u1", None)] == [(row["subject"], row["amount"]) for row in answer["events"]]
+    assert (3, 3) == (answer["looked_through"]["records"], answer["looked_through"]["most"])
+    [store] = (await server.ask("GET", "/events", type="store")).payload["events"]
+    assert ("store", "open", {"gb": "0.50"}) == (store["event_type"], store["state"], store["data"])
+    assert [] == (await server.ask("GET", "/events", type="old")).payload["events"]
+    assert 400 == (await server.ask("GET", "/events", event_type="store")).status
+
+
+async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) -> None:
+    """Those that pass the filters, from now on; the same row as in the list."""
+    await add(server.services.log, call(1, team="search"))
+    async with listening(server.url, await signed_in(server), "/tail?team=search&team=ads") as stream:
+        await add(server.services.log, call(2, team="search"), call(3, team="other"), call(4, team="ads"))
+        rows = [await stream.event() for _ in range(2)]
+    listed = (await server.ask("GET", "/records", sort_key="number", sort_order="asc")).payload["records"]
+    assert [("record", listed[1]), ("record", listed[3])] == rows
+
+
+async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that come faster than they are read are not kept in memory for it."""
+    monkeypatch.setattr(live, "MOST_AT_ONCE", 2)
+    async with listening(server.url, await signed_in(server), "/tail") as stream:
+        await add(server.services.log, *[call(number) for number in range(5)])
+        assert ("skipped", {"topic": "ai-telemetry", "records": 3}) == await stream.event()
+        assert [4, 5] == [(await stream.event())[1]["number"] for _ in range(2)]
+
+
+async def test_tail_refuses_a_filter_that_does_not_exist(server: OperatorServer) -> None:
+    """Before it begins, with those that do."""
+    answer = await server.ask("GET", "/tail", prompt="x")
+    assert (400, "invalid_parameter") == answer.error[:2]
+    assert "model" in answer.error[2]

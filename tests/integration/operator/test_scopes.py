@@ -1,0 +1,46 @@
+"""What each scope opens, as operators see it, and keys whose scopes open nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.addresses.table import FOR_SENDERS
+from spool.registry.scopes import BILLING_DROP, INGEST, SCOPES, SEND_BILLING_DATA
+from tests.integration.operator.server import OperatorServer, operator_server
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as server:
+        yield server
+
+
+async def test_every_published_scope_is_listed(server: OperatorServer) -> None:
+    """With its category, the use case that grants it, and the operations of the table of addresses."""
+    rows = {row["scope"]: row for row in (await server.ask("GET", "/scopes")).payload["scopes"]}
+    assert set(SCOPES) == set(rows)
+    opened = {scope: set(row["opens"]) for scope, row in rows.items() if row["opens"]}
+    assert {row.scope for row in FOR_SENDERS if row.scope} == set(opened)
+    assert {"POST /v2/connections/billing/{segment}/{connection_id}/billing_drops"} == opened[BILLING_DROP]
+    assert ("Send Billing Data", SEND_BILLING_DATA) == (rows[BILLING_DROP]["category"], rows[BILLING_DROP]["use_case"])
+    assert "POST /v1/traces" in opened[INGEST]
+    empty = (await server.ask("GET", "/scopes", opens_nothing="yes")).payload["scopes"]
+    assert set(SCOPES) - set(opened) == {row["scope"] for row in empty}
+
+
+async def test_a_key_says_which_of_its_scopes_open_nothing(server: OperatorServer) -> None:
+    """When it is created and when it is edited; nothing is said of scopes that open something."""
+    assert "opens_nothing" not in await server.create("one", scopes=[INGEST])
+    left = sorted(set(SCOPES) - {each.scope for each in FOR_SENDERS})
+    if not left:
+        pytest.skip("every published scope opens something")
+    made = await server.create("two", scopes=[INGEST, left[0]])
+    assert [left[0]] == made["opens_nothing"]
+    edited = await server.ask("PATCH", "/keys/one", {"scopes": [left[0]]})
+    assert [left[0]] == edited.payload["opens_nothing"]

@@ -1,0 +1,109 @@
+"""`tollhouse tail` and `tollhouse top` beside a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.deliveries.values import RouteSpec
+from spool.record import AI_TELEMETRY
+from tests.integration.conftest import Serve, Serving
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def command(serving: Serving, *words: str) -> AsyncIterator[Process]:
+    program = (sys.executable, "-m", "gateway", *words, "--data", str(serving.app.config.data_dir))
+    process = await asyncio.create_subprocess_exec(*program, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(60):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def line(process: Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().rstrip("\n")
+
+
+async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
+    """Those that pass the filter, each once, in the order of commits; Ctrl-C is its usual end."""
+    serving = await serve()
+    log = serving.app.services.storage.log
+    await add(log, call(1, team="search"), call(2, team="ads"))
+    async with command(serving, "tail", "--team", "search", "--json") as process:
+        rows = [orjson.loads(await line(process))]
+        await add(log, call(3, team="ads"), call(4, team="search"))
+        rows.append(orjson.loads(await line(process)))
+        assert [1, 4] == [row["number"] for row in rows]
+        process.send_signal(SIGINT)
+        assert (b"", b"") == await process.communicate()
+        assert 0 == process.returncode
+
+
+async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
+    """Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out."""
+    serving = await serve()
+    known: dict[str, Any] = {"response_model": "gpt-5", "team": "se\x1barch", "cost": "0.25", "cost_source": "reported"}
+    await add(serving.app.services.storage.log, call(1, **known), call(2, status="error"))
+    async with command(serving, "tail", "--last", "2") as process:
+        first, second = [re.split(" {2,}", await line(process)) for _ in range(2)]
+    assert ["otel", "gpt-5", "se arch", "-", "100 in", "10 out", "$0.25"] == first[1:]
+    assert ["otel", "-", "-", "-", "100 in", "10 out", "-", "error"] == second[1:]
+
+
+async def test_tail_says_that_the_server_stopped(serve: Serve) -> None:
+    """And what to do; it does not wait for ever."""
+    serving = await serve()
+    await add(serving.app.services.storage.log, call(1))
+    async with command(serving, "tail") as process:
+        await line(process)
+        await serving.app.stop()
+        _, errors = await process.communicate()
+    assert (1, True) == (process.returncode, b"run it again" in errors)
+
+
+async def test_tail_without_a_server_says_so(tmp_path: Path) -> None:
+    """Nothing would ever come."""
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["tail", "--data", str(tmp_path)])
+    assert (1, True) == (done.exit_code, "tollhouse serve" in done.stderr)
+
+
+async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
+    """Exit 2 with the values that there are."""
+    serving = await serve()
+    async with command(serving, "tail", "--state", "asleep") as process:
+        _, errors = await process.communicate()
+    assert (2, True) == (process.returncode, b"open, closed" in errors)
+
+
+async def test_top_shows_rates_and_routes(serve: Serve) -> None:
+    """The records of the last minute by source, how far behind the ledger is, and every route with its reason."""
+    serving = await serve()
+    storage = serving.app.services.storage
+    await storage.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
+    await storage.deliveries.set_state("archive/ai-telemetry", "parked", "403: no scope")
+    await add(storage.log, call(1), call(2), call(3, source="litellm"))
+    async with command(serving, "top", "--once") as process:
+        output, _ = await process.communicate()
+    words = [each.split() for each in output.decode().splitlines()]
+    assert "3 records in 60 s (0.1/s), ledger behind by" in output.decode()
+    assert ["otel", "ai-telemetry", "2", "0.0"] in words
+    assert any(each[:3] == ["archive/ai-telemetry", "parked", "3"] and "403:" in each for each in words)

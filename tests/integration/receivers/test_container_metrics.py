@@ -1,0 +1,311 @@
+"""Container metrics over real sockets: the requests of a cluster's agent, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.authentication import upload_addresses
+from gateway.configuration.sections import Config
+from spool.container_files.files import ContainerFiles
+from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity
+from spool.settings import ContainerSettings, SpoolSettings
+from tests.integration import container_agent as agent
+from tests.integration.conftest import Answer, Serve, Serving
+from tests.integration.container_agent import BASE, CLUSTER
+
+pytestmark = pytest.mark.asyncio
+
+
+async def made(serve: Serve, **limits: Any) -> tuple[Serving, str]:
+    """A server with limits of container metrics, and the agent's key."""
+    settings = replace(ContainerSettings(), **limits)
+    server = await serve(config=Config(spool=SpoolSettings(hold=0), container=settings))
+    return server, await server.make_key("agent", scopes=agent.SCOPES)
+
+
+def kept(server: Serving) -> ContainerFiles:
+    return server.app.services.storage.container_files
+
+
+def urls(answer: Answer) -> dict[str, str]:
+    assert 200 == answer.status, answer.body
+    found: dict[str, str] = json.loads(answer.body)
+    return found
+
+
+def error(answer: Answer) -> tuple[int, str]:
+    return answer.status, json.loads(answer.body)["error"]["type"]
+
+
+async def waiting(server: Serving, kind: str = FILE) -> dict[str, bytes]:
+    """What waits for the upstream, by reference."""
+    files = kept(server)
+    found = {}
+    for file in await files.due(kind, limit=1000):
+        found[file.reference] = file.body or b"".join([piece async for piece in files.contents.read(file.id)])
+    return found
+
+
+async def test_the_agents_start_passes(serve: Serve) -> None:
+    """It asks for insights once: 200 with its key, 401 with one that is unknown."""
+    server, key = await made(serve)
+    answers = [await server.send("/v2/insights", b"", method="GET", key=one) for one in (key, "unknown")]
+    assert [200, 401] == [answer.status for answer in answers]
+
+
+async def test_files_are_announced_and_sent(serve: Serve) -> None:
+    """Each has an address of its own, under the host that was asked; the same bytes wait for the upstream."""
+    server, key = await made(serve)
+    data = {f"{n}.parquet": bytes([n]) * 300_000 for n in range(3)}
+    given = urls(await agent.announce(server, list(data), key))
+    assert set(data) == set(given)
+    assert all(url.startswith(f"{server.url}{BASE}/files/") for url in given.values())
+    assert [200] * 3 == [(await agent.put(server, given[name], body)).status for name, body in data.items()]
+    assert data == await waiting(server)
+    [file, *_] = await kept(server).due(FILE, limit=1)
+    assert (CLUSTER, "agent", agent.SHIPPER, "1.2.12") == (file.identity, file.key, file.shipper, file.agent_version)
+
+
+async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
+    """An empty list gets an empty answer."""
+    server, key = await made(serve)
+    assert {} == urls(await agent.announce(server, [], key))
+
+
+async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
+    """The sender hears what it heard before, under an old and a new address."""
+    server, key = await made(serve)
+    first = urls(await agent.announce(server, ["one"], key))["one"]
+    again = urls(await agent.announce(server, ["one", "one"], key))["one"]
+    assert [200] * 3 == [(await agent.put(server, url, b"first")).status for url in (first, first, again)]
+    assert 200 == (await agent.put(server, again, b"second")).status
+    assert {"one": b"first"} == await waiting(server)
+
+
+async def test_the_configured_address_is_given_out(serve: Serve) -> None:
+    """Behind a proxy the host that was asked is not the one that agents reach."""
+    server, key = await made(serve, upload_url="https://tollhouse.example.com/")
+    url = urls(await agent.announce(server, ["one"], key))["one"]
+    assert url.startswith(f"https://tollhouse.example.com{BASE}/files/")
+
+
+async def test_an_address_ends_with_its_time(serve: Serve) -> None:
+    """The words are those that the agent looks for; a forged address is refused before its body is read."""
+    server, key = await made(serve)
+    url = urls(await agent.announce(server, ["one"], key))["one"]
+    place, _, token = url.rpartition("/")
+    id, until, signature = token.split("-")
+    for forged in (f"{id}-{int(until) + 9}-{signature}", f"{'0' * 32}-{until}-{signature}", "x", f"{token}0"):
+        assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
+    services = server.app.services
+    secret = upload_addresses.derived_secret(services.storage.secret)
+    late = upload_addresses.signed(secret, id, services.receivers.clock.now() - 2)
+    answer = await agent.put(server, f"{place}/{late}", b"x")
+    assert (403, "expired") == error(answer)
+    assert b"Request has expired" in answer.body
+    unknown = upload_addresses.signed(secret, "0" * 32, services.receivers.clock.now() + 60)
+    assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))
+    assert {} == await waiting(server)
+
+
+async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
+    """Size and sum."""
+    server, key = await made(serve)
+    right = hashlib.sha256(b"metrics").hexdigest()
+    told: list[dict[str, object]] = [
+        {"reference_id": "size", "size": 8},
+        {"reference_id": "sum", "sha_256": "0" * 64},
+        {"reference_id": "right", "sha_256": right, "size": 7},
+    ]
+    given = urls(await agent.announce(server, told, key))
+    statuses = [(await agent.put(server, given[name], b"metrics")).status for name in ("size", "sum", "right")]
+    assert [400, 400, 200] == statuses
+    assert {"right": b"metrics"} == await waiting(server)
+
+
+async def test_a_file_over_its_limit_is_refused(serve: Serve) -> None:
+    """At the limit it is taken; over it a 413 names the setting, also without a length."""
+    server, key = await made(serve, max_file_bytes=4096)
+    given = urls(await agent.announce(server, ["fits", "over"], key))
+    assert 200 == (await agent.put(server, given["fits"], b"x" * 4096)).status
+    answer = await agent.put(server, given["over"], b"x" * 4097)
+    assert (413, "file_too_large") == error(answer)
+    assert b"container.max_file_bytes" in answer.body
+
+    async def pieces() -> Any:
+        for _ in range(5):
+            yield b"x" * 1024
+
+    async with server.client.put(given["over"], data=pieces()) as response:
+        assert 413 == response.status
+    assert 4096 == kept(server).sums.size
+
+
+async def test_a_full_disk_of_files_answers_503(serve: Serve) -> None:
+    """With a time after which the agent comes again; another cluster's limit is its own."""
+    server, key = await made(serve, max_cluster_bytes=4096)
+    assert [200] == await agent.ship(server, {"one": b"x" * 4096}, key)
+    given = urls(await agent.announce(server, ["two"], key))
+    answer = await agent.put(server, given["two"], b"x")
+    assert (503, "spool_full") == error(answer)
+    assert int(answer.headers["Retry-After"]) > 0
+    other = replace_name("other")
+    elsewhere = urls(await agent.announce(server, ["two"], key, cluster=other))
+    assert 200 == (await agent.put(server, elsewhere["two"], b"x")).status
+
+
+def replace_name(name: str) -> ClusterIdentity:
+    return ClusterIdentity(CLUSTER.account, CLUSTER.region, name)
+
+
+async def test_too_many_files_are_refused(serve: Serve) -> None:
+    """200 in one request, and `container.max_files` in all."""
+    server, key = await made(serve, max_files=600)
+    assert 200 == len(urls(await agent.announce(server, [str(n) for n in range(200)], key)))
+    assert 400 == (await agent.announce(server, [str(n) for n in range(201)], key)).status
+    answer = await agent.announce(server, [f"more-{n}" for n in range(150)], key)
+    assert (503, "spool_full") == error(answer)
+    assert b"container.max_files" in answer.body
+
+
+@pytest.mark.parametrize("missing", ["cluster_name", "cloud_account_id", "region"])
+async def test_a_missing_parameter_is_named(serve: Serve, missing: str) -> None:
+    """So are wrong ones."""
+    server, key = await made(serve)
+    words = agent.query().replace(f"{missing}=", "region2=")
+    body = b'{"files": []}'
+    for path, sent in ((f"{BASE}/upload", body), (f"{BASE}/abandon", b"[]")):
+        assert (400, "invalid_parameter") == error(await server.send(path + words, sent, key=key))
+        without = "?" + "&".join(each for each in agent.query()[1:].split("&") if not each.startswith(missing))
+        answer = await server.send(path + without, sent, key=key)
+        assert (400, "missing_parameter") == error(answer)
+        assert missing.encode() in answer.body
+    bad = await server.send(f"{BASE}/upload{agent.query(expiration='soon')}", body, key=key)
+    assert (400, "invalid_parameter") == error(bad)
+
+
+async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
+    """Again and again with the same answer, also for names that nobody knows; what was uploaded stays."""
+    server, key = await made(serve)
+    assert [200] == await agent.ship(server, {"sent": b"metrics"}, key)
+    url = urls(await agent.announce(server, ["gone"], key))["gone"]
+    answers = [await agent.abandon(server, ["gone", "sent", "unknown"], key) for _ in range(2)]
+    assert [(200, b"{}")] * 2 == [(answer.status, answer.body) for answer in answers]
+    assert (403, "expired") == error(await agent.put(server, url, b"late"))
+    assert {"sent": b"metrics"} == await waiting(server)
+
+
+async def test_a_replay_is_handed_on(serve: Serve) -> None:
+    """What the upstream wants again and is not here: the agent hears of it, and its file comes by that address."""
+    server, key = await made(serve)
+    other = await server.make_key("other agent", scopes=agent.SCOPES)
+    assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
+    [file] = await kept(server).due(FILE, limit=1)
+    await kept(server).set_damaged(file, "gone")
+    assert "X-CloudZero-Replay" not in (await agent.announce(server, ["x"], other)).headers
+    answer = await agent.announce(server, ["two"], key)
+    [asked] = json.loads(answer.headers["X-CloudZero-Replay"])
+    assert "one" == asked["ref_id"]
+    assert 200 == (await agent.put(server, asked["url"], b"metrics")).status
+    assert {"one": b"metrics"} == await waiting(server)
+    assert "X-CloudZero-Replay" not in (await agent.announce(server, ["two"], key)).headers
+
+
+async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
+    """With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not."""
+    server, key = await made(serve)
+    other = await server.make_key("other agent", scopes=agent.SCOPES)
+    bearer = {"Authorization": f"Bearer {key}"}
+    sent = await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", headers=bearer)
+    assert (200, b"{}") == (sent.status, sent.body)
+    loaded = await server.send(
+        f"{BASE}/status?type=configLoad",
+        agent.config(),
+        content_type="application/x-protobuf",
+        key=key,
+        headers={"X-Cloudzero-Config-Status": "configLoad"},
+    )
+    assert 200 == loaded.status
+    assert {"status": agent.status(), "config": agent.config()} == await waiting(server, STATUS)
+    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    assert cluster is not None
+    assert ("init_ok", "1.31", "cz-agent") == (cluster.state, cluster.k8s_version, cluster.release_name)
+    assert [("api_key_valid", False, "401")] == [(one.name, one.passing, one.error) for one in cluster.checks]
+    told = [await server.send(f"{BASE}/status{agent.query()}", b"", method="GET", key=one) for one in (key, other)]
+    assert [b'{"taken":true}', b'{"taken":false}'] == [answer.body for answer in told]
+    refused = await agent.abandon(server, [], f"Bearer {key}")
+    assert (401, "bearer_prefix") == error(refused)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xff", b"no message", b"\x0a\x03abc"])
+async def test_what_is_no_status_is_refused(serve: Serve, body: bytes) -> None:
+    """400, and nothing is kept."""
+    server, key = await made(serve)
+    for words in ("", "?type=configLoad"):
+        answer = await server.send(f"{BASE}/status{words}", body, content_type="application/x-protobuf", key=key)
+        assert (400, "bad_payload") == error(answer)
+    assert 400 == (await server.send(f"{BASE}/status?type=x", agent.status(), content_type=None, key=key)).status
+    assert 415 == (await server.send(f"{BASE}/status", agent.status(), content_type="text/plain", key=key)).status
+    assert {} == await waiting(server, STATUS)
+
+
+async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:
+    """Once, however often it comes; without its coding, or empty, it is refused."""
+    server, key = await made(serve)
+    path, snappy = BASE + agent.query(), {"Content-Encoding": "snappy"}
+    protobuf: dict[str, Any] = {"content_type": "application/x-protobuf", "key": key}
+    for _ in range(2):
+        answer = await server.send(path, b"\x07\x18metrics", headers=snappy, **protobuf)
+        assert 200 == answer.status
+    assert [b"\x07\x18metrics"] == list((await waiting(server, REMOTE_WRITE)).values())
+    refused = [
+        await server.send(path, b"x", **protobuf),
+        await server.send(path, b"x", headers={"Content-Encoding": "br"}, **protobuf),
+        await server.send(path, b"", headers=snappy, **protobuf),
+        await server.send(BASE, b"x", headers=snappy, **protobuf),
+    ]
+    assert [415, 415, 400, 400] == [answer.status for answer in refused]
+    assert 1 == len(await waiting(server, REMOTE_WRITE))
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
+    """Neither bytes nor room."""
+    server, key = await made(serve)
+    url = urls(await agent.announce(server, ["one"], key))["one"]
+    path = url.partition(server.url)[2]
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode() + b"x" * 600_000)
+    await writer.drain()
+    directory = Path(server.app.config.data_dir) / "container-files"
+    while not list(directory.glob("*.part")):  # noqa: ASYNC110 - another task makes it
+        await asyncio.sleep(0.01)
+    writer.close()
+    while list(directory.glob("*.part")):  # noqa: ASYNC110 - another task removes it
+        await asyncio.sleep(0.01)
+    assert (0, {}) == (kept(server).sums.size, await waiting(server))
+    assert 200 == (await agent.put(server, url, b"metrics")).status
+
+
+async def test_every_scope_opens_its_own_address(serve: Serve) -> None:
+    """And no other one of them."""
+    server, _ = await made(serve)
+    words = agent.query()
+    requests = {
+        "container-metrics_v1:upload": (f"{BASE}/upload{words}", b"{}", "application/json"),
+        "container-metrics_v1:abandon": (f"{BASE}/abandon{words}", b"[]", "application/json"),
+        "container-metrics_v1:get-status": (f"{BASE}/status", agent.status(), "application/x-protobuf"),
+        "container-metrics_v1:legacy": (f"{BASE}{words}", b"x", "application/x-protobuf"),
+    }
+    for held in requests:
+        key = await server.make_key(held, scopes=[held])
+        for scope, (path, body, type) in requests.items():
+            headers = {"Content-Encoding": "snappy"} if scope.endswith("legacy") else {}
+            answer = await server.send(path, body, key=key, content_type=type, headers=headers)
+            assert (200 if scope == held else 403) == answer.status, (held, scope)

@@ -1,0 +1,164 @@
+"""What an operator does with a device at one Tollhouse is told to the next one, and what is refused there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
+from spool.devices import ENROLLED, REVOKED, Device
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.payloads import json_span
+from tests.spool.kept import audit_rows
+
+ENROL = "/v1/ai-control-plane/enroll"
+SCOPES = (ENROLL, HEARTBEAT, INGEST)
+pytestmark = pytest.mark.asyncio
+
+
+async def enrol(server: Serving, key: str, status: int = 200, **body: Any) -> Any:
+    answer = await server.send(ENROL, json.dumps({"device_id": "laptop", **body}).encode(), key=key)
+    assert status == answer.status, answer.body
+    return json.loads(answer.body)
+
+
+def device(server: Serving) -> Device:
+    found = server.app.services.devices.table.find("laptop")
+    assert found is not None
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the table tells one reader alone
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Chain:
+    """A gateway near the devices, and the one that it reports to under a key that this one names."""
+
+    near: Serving
+    far: Serving
+    fleet: str  # a key for devices, at the near one
+    gateway: str  # the near one's key, at the far one
+
+    async def do(self, verb: str) -> None:
+        await getattr(self.near.app.services.devices, verb)("laptop", ACTOR)
+
+    async def is_told(self) -> None:
+        await until(lambda: device(self.near).sent_version == device(self.near).version)
+
+
+@pytest_asyncio.fixture
+async def chain(serve: Serve, tmp_path: Path) -> Chain:
+    far = await serve(chain_keys=("near",))
+    gateway = await far.make_key("near", scopes=SCOPES)
+    secret = tmp_path / "near.key"
+    secret.write_text(gateway)
+    key = UpstreamKey(name="near", secret_file=secret, scopes=SCOPES)
+    upstream = UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(key,))
+    near = await serve(config=Config(spool=SpoolSettings(hold=0, counter_wait=0), upstream=upstream))
+    made = Chain(near, far, await near.make_key("fleet", scopes=SCOPES), gateway)
+    await enrol(near, made.fleet, fingerprint="first")
+    await made.is_told()
+    return made
+
+
+async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
+    """The far one refuses the device when it comes there by itself, and takes it again after the approval."""
+    fleet = await chain.far.make_key("fleet", scopes=SCOPES)
+    await chain.do("revoke")
+    await until(lambda: device(chain.far).state == REVOKED)
+    await enrol(chain.far, fleet, 410, fingerprint="first")
+    await chain.do("approve")
+    await until(lambda: device(chain.far).state == ENROLLED)
+    await enrol(chain.far, fleet, fingerprint="first")
+    registry = chain.far.app.services.storage.registry
+    assert registry is not None
+    rows = [row for row in await audit_rows(registry) if row.action in ("device.revoke", "device.approve")]
+    assert [("key near", "device.revoke"), ("key near", "device.approve")] == [(row.actor, row.action) for row in rows]
+
+
+async def test_a_reset_is_told(chain: Chain) -> None:
+    """Another machine under the id is taken over there, too, and is not held for its fingerprint."""
+    await chain.do("reset")
+    await enrol(chain.near, chain.fleet, fingerprint="second")
+    await until(lambda: device(chain.far).fingerprint == "second")
+    await chain.is_told()
+    assert None is device(chain.near).held
+
+
+async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -> None:
+    """Records of a revoked device still come from the gateway that revoked it: they wait there. Others are refused."""
+    await chain.do("revoke")
+    await until(lambda: device(chain.far).state == REVOKED)
+    attributes = [{"key": "device.id", "value": {"stringValue": "laptop"}}]
+    spans = [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span()]}]}]
+    body = json.dumps({"resourceSpans": spans}).encode()
+    for key, rejected in ((chain.gateway, "0"), (chain.far.key, "1")):
+        answer = await chain.far.send("/v1/traces", body, key=key)
+        assert f"rejected={rejected};" in answer.headers["Tollhouse-Receipt"]
+    [record] = await chain.far.records()
+    assert "laptop" == record.device
+
+
+async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> None:
+    """No approval of the near one ends it, and the near one says so."""
+    await chain.far.app.services.devices.revoke("laptop", ACTOR)
+    await chain.do("revoke")
+    await chain.is_told()
+    await chain.do("approve")
+    await until(lambda: device(chain.near).held is not None)
+    assert (REVOKED, "") == (device(chain.far).state, device(chain.far).revoked_by)
+
+
+async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
+    """Then it is his."""
+    await chain.do("revoke")
+    await until(lambda: device(chain.far).state == REVOKED)
+    await chain.far.app.services.devices.revoke("laptop", ACTOR)
+    assert "" == device(chain.far).revoked_by
+
+
+@pytest.mark.parametrize("change", [{"state": REVOKED}, {"reset": True, "fingerprint": "second"}])
+async def test_a_key_that_is_not_named_revokes_and_resets_nothing(serve: Serve, change: dict[str, Any]) -> None:
+    """The fleet's key lies on every laptop; `*` of server.chain_keys names no key."""
+    server = await serve()
+    fleet = await server.make_key("fleet", scopes=SCOPES)
+    await enrol(server, fleet, fingerprint="first")
+    answer = await server.send(ENROL, json.dumps({"device_id": "laptop", **change}).encode(), key=fleet)
+    assert answer.status == (409 if "reset" in change else 200)
+    assert (ENROLLED, "first") == (device(server).state, device(server).fingerprint)
+
+
+async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path: Path) -> None:
+    """The device is shown with what is missing there."""
+    far = await serve()
+    secret = tmp_path / "near.key"
+    secret.write_text(await far.make_key("near", scopes=SCOPES))
+    key = UpstreamKey(name="near", secret_file=secret, scopes=SCOPES)
+    upstream = UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(key,))
+    near = await serve(config=Config(upstream=upstream))
+    await enrol(near, await near.make_key("fleet", scopes=SCOPES))
+    await until(lambda: device(near).sent_version == device(near).version)
+    await near.app.services.devices.revoke("laptop", ACTOR)
+    await until(lambda: "server.chain_keys" in (device(near).held or ""))
+    assert ENROLLED == device(far).state
+
+
+async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain) -> None:
+    """The answer says that it is revoked, and nothing is kept."""
+    answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
+    assert REVOKED == answer["device"]["state"]
+    assert None is chain.far.app.services.devices.table.find("other")

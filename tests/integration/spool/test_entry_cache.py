@@ -1,0 +1,110 @@
+"""What is kept in memory of the entries last read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from spool.log import codec
+from spool.log.values import Entry
+from spool.record import AI_TELEMETRY, Inference, Record
+from spool.settings import SpoolSettings
+from spool.sqlite import open_spool
+from spool.sqlite.log import log
+from spool.sqlite.log.entries import RAW_BYTES, EntryCache, read_entries
+from tests.exporters.spools import Spooled, calls
+from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call, everything
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_entries_that_retention_removed_are_let_go(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that stay are kept on, for readers and for repeats alike."""
+    caches = []
+
+    def made(max_bytes: int) -> EntryCache:
+        caches.append(EntryCache(max_bytes))
+        return caches[-1]
+
+    monkeypatch.setattr(log, "EntryCache", made)
+    spool = await start(retention=60)
+    for number in range(10):
+        await add(spool.log, call(number))
+        await add(spool.log, call(number, output_tokens=7))  # a repeat looks up what is kept
+    clock.move(120)
+    await add(spool.log, call(10, at=clock.now()))
+    assert 11 == len(await everything(spool.log))
+    assert 11 == max(len(cache) for cache in caches)
+    assert 10 == await spool.log.retain()
+    assert 1 == len(await everything(spool.log))
+    assert [0, 1] == sorted(len(cache) for cache in caches)
+    assert [0, 1] == sorted(cache.bytes > 0 for cache in caches)
+
+
+async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(start: Starter) -> None:
+    """An entry of many small records counts for more than it weighs; the one last read stays whatever it takes."""
+    spool = await start()
+    await add(spool.log, *(call(number) for number in range(100)))
+    await add(spool.log, call(100))
+    cache = EntryCache(0)
+    await spool.database.read(partial(read_entries, topic=AI_TELEMETRY, first=1, last=100, cache=cache))
+    assert (1, True) == (len(cache), cache.bytes > 100 * RAW_BYTES)
+    await spool.database.read(partial(read_entries, topic=AI_TELEMETRY, first=1, last=101, cache=cache))
+    assert (1, True) == (len(cache), cache.bytes < 100 * RAW_BYTES)
+
+
+def count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    decoded: list[int] = []
+    decode = codec.record
+
+    def counted(raw: msgspec.Raw) -> Record:
+        decoded.append(1)
+        return decode(raw)
+
+    monkeypatch.setattr(codec, "record", counted)
+    return decoded
+
+
+def numbers(entries: Sequence[Entry]) -> list[int | None]:
+    records = (record for entry in entries for record in entry.records)
+    return [record.input_tokens for record in records if isinstance(record, Inference)]
+
+
+async def test_records_are_decoded_once_for_all_readers(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole or in parts, in any order; a part decodes no more than itself."""
+    spool = await start(hold=0)
+    await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(1, 100))
+    decoded = count_decoded(monkeypatch)
+    assert [40, 41] == numbers(await spool.log.read(AI_TELEMETRY, 40, 41))
+    assert 2 == len(decoded)
+    for _ in range(3):
+        assert list(range(1, 101)) == numbers(await spool.log.read(AI_TELEMETRY, 1, 100))
+    assert 100 == len(decoded)
+
+
+async def test_the_memory_of_what_was_read_is_bounded(
+    tmp_path: Path, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound the entries that were read longest ago go."""
+    spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=clock, cache_bytes=10_000)
+    for first in range(1, 1001, 10):
+        await Spooled(log=spool.log, deliveries=spool.deliveries, clock=clock).add(calls(first, first + 9))
+    decoded = count_decoded(monkeypatch)
+    assert list(range(1, 1001)) == numbers(await spool.log.read(AI_TELEMETRY, 1, 1000))
+    assert 1000 == len(decoded)
+    assert 0 < (await spool.log.stats()).cache_bytes <= 10_000
+    await spool.log.read(AI_TELEMETRY, 991, 1000)
+    assert 1000 == len(decoded)
+    await spool.log.read(AI_TELEMETRY, 1, 10)
+    assert 1010 == len(decoded)
+    await spool.close()

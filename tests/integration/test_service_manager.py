@@ -1,0 +1,114 @@
+"""What a service manager hears of a real process over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.monitoring.service_manager import ServiceManager
+from tests.acceptance.conftest import installations, wait_for
+
+__all__ = ["installations"]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(20)
+        yield listening
+
+
+def heard(manager: socket.socket, *, but: str = "WATCHDOG=1") -> list[str]:
+    """The lines of the next message that is another than `but`."""
+    while (message := manager.recv(4096).decode()) == but:
+        continue
+    return message.split("\n")
+
+
+def test_a_process_tells_its_manager_what_it_does(manager: socket.socket, installations: Any) -> None:
+    """READY once it listens, the watchdog in time, RELOADING with the time and READY again, STOPPING."""
+    one = installations()
+    one.start(env={"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "600000"})
+    assert ["READY=1"] == heard(manager)
+    assert ["WATCHDOG=1"] == heard(manager, but="")
+    assert one.process is not None
+    before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    one.process.send_signal(signal.SIGHUP)
+    reloading, at = heard(manager)
+    assert "RELOADING=1" == reloading
+    name, _, us = at.partition("=")
+    assert "MONOTONIC_USEC" == name
+    assert before_us <= int(us) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert ["READY=1"] == heard(manager)
+    one.stop()
+    assert ["STOPPING=1"] == heard(manager)
+
+
+def catches(pid: int, signal_number: signal.Signals) -> bool:
+    """Whether a process handles a signal by itself: until then, a signal does to it what the system does."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1]
+    return bool(int(mask, 16) >> (signal_number - 1) & 1)
+
+
+def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: socket.socket, installations: Any) -> None:
+    """SIGHUP does not end a process that starts: here one that waits for the data directory of another."""
+    first, second = installations("one"), installations("two")
+    first.start()
+    second.config.write_text(f'data_dir = "{first.directory / "tollhouse-data"}"\n' + first.config.read_text())
+    starting = threading.Thread(
+        target=second.start, args=({"NOTIFY_SOCKET": manager.getsockname()},), kwargs={"more": ["--take-over"]}
+    )
+    assert first.process is not None
+    os.kill(first.process.pid, signal.SIGSTOP)  # it does not answer, so the other one waits
+    starting.start()
+    wait_for(lambda: second.process is not None, 20, "the second process")
+    assert second.process is not None
+    pid = second.process.pid
+    wait_for(lambda: catches(pid, signal.SIGHUP), 20, "the second process has heard of the signal")
+    second.process.send_signal(signal.SIGHUP)
+    os.kill(first.process.pid, signal.SIGCONT)
+    starting.join()
+    assert ["READY=1"] == heard(manager)
+    assert "RELOADING=1" == heard(manager)[0]
+    first.stop()
+
+
+@pytest.mark.asyncio
+async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> None:
+    """An abstract address serves, too; while the writer is dead no message keeps the process alive."""
+    states = iter([True, False, True])
+
+    async def live() -> bool:
+        return next(states)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind("\0tollhouse-test-watchdog")
+        listening.setblocking(False)
+        manager = ServiceManager({"NOTIFY_SOCKET": "@tollhouse-test-watchdog", "WATCHDOG_USEC": "3000"})
+        with pytest.raises(RuntimeError):  # the states ended
+            await manager.watch(live)
+        assert [b"WATCHDOG=1", b"WATCHDOG=1"] == [listening.recv(100), listening.recv(100)]
+        with pytest.raises(BlockingIOError):
+            listening.recv(100)
+
+
+@pytest.mark.asyncio
+async def test_a_watchdog_of_another_process_is_not_fed() -> None:
+    """WATCHDOG_PID names the process that the period is for."""
+
+    async def live() -> bool:
+        raise AssertionError("nobody asks")
+
+    async with asyncio.timeout(5):
+        await ServiceManager({"WATCHDOG_USEC": "3000", "WATCHDOG_PID": "1"}).watch(live)

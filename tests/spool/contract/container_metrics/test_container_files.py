@@ -1,0 +1,443 @@
+"""Container metrics: what becomes of each file by its id, and the limits of what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.container_files import rows
+from spool.container_files.files import ContainerFiles
+from spool.container_files.upload import FileTooLarge
+from spool.container_files.values import (
+    ABANDONED,
+    ANNOUNCED,
+    DAMAGED,
+    DELIVERED,
+    DISCARDED,
+    EXPIRED,
+    FILE,
+    REFERENCES,
+    REMOTE_WRITE,
+    REPLAYED,
+    STATUS,
+    SUPERSEDED,
+    UNUSED,
+    UPLOADED,
+    AnnouncedFile,
+    BookChange,
+    ClusterIdentity,
+    ContainerFile,
+    ContainerSender,
+    WaitingFiles,
+)
+from spool.engines import ENGINES, open_storage
+from spool.errors import Invalid, NotAllowed, NotThere, SpoolFull
+from spool.listing import ASCENDING, ListQuery, SortField
+from spool.settings import ContainerSettings, SpoolSettings
+from spool.storage import Storage, StorageOptions
+from spool.transfer import backups
+from tests.moved_clock import MovedClock
+
+CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
+OTHER = ClusterIdentity("123456789012", "us-east-1", "test")
+AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
+HOUR = 3600.0
+
+Opener = Callable[..., Awaitable[Storage]]
+
+
+@pytest_asyncio.fixture(params=list(ENGINES))
+async def open_files(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Opener]:
+    """Opens a storage with some limits of container metrics."""
+    opened: list[Storage] = []
+
+    async def opener(**limits: Any) -> Storage:
+        settings = replace(ContainerSettings(), **limits)
+        options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock, container=settings)
+        opened.append(await open_storage(options, engine=request.param))
+        return opened[-1]
+
+    yield opener
+    for storage in opened:
+        await storage.close()
+
+
+@pytest_asyncio.fixture
+async def files(open_files: Opener) -> ContainerFiles:
+    return (await open_files()).container_files
+
+
+async def announce(
+    files: ContainerFiles, *references: str, cluster: ClusterIdentity = CLUSTER, by: ContainerSender = AGENT
+) -> list[ContainerFile]:
+    announced = [AnnouncedFile(reference=reference) for reference in references]
+    return list(await files.announce(cluster, announced, by, expires_at=files._clock.now() + HOUR))
+
+
+async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
+    """What an address does with the bytes of a file: False if they were known."""
+    upload = await files.begin(id)
+    if upload is None:
+        return False
+    try:
+        await upload.write(data)
+        return await upload.finish()
+    except BaseException:
+        await upload.drop()
+        raise
+
+
+async def put(files: ContainerFiles, reference: str, data: bytes, *, cluster: ClusterIdentity = CLUSTER) -> str:
+    [file] = await announce(files, reference, cluster=cluster)
+    assert await send(files, file.id, data)
+    return file.id
+
+
+async def content(files: ContainerFiles, id: str) -> bytes:
+    return b"".join([piece async for piece in files.contents.read(id)])
+
+
+async def state(files: ContainerFiles, id: str) -> str:
+    file = await files.rows.find(id)
+    assert file is not None
+    return file.state
+
+
+async def balanced(files: ContainerFiles) -> bool:
+    """The running books are those that are recounted."""
+    counted = await files.verify()
+    running = {kind: {term: n for term, n in terms.items() if n} for kind, terms in files.sums.books().terms.items()}
+    again = {kind: {term: n for term, n in terms.items() if n} for kind, terms in counted.terms.items()}
+    return (counted.imbalances, again) == ((), running)
+
+
+@pytest.mark.asyncio
+async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles) -> None:
+    """Its bytes are those that came, and the books follow each step."""
+    [file] = await announce(files, "one.parquet")
+    assert (ANNOUNCED, False) == (file.state, file.kept)
+    assert await send(files, file.id, b"metrics")
+    [due] = await files.due(FILE, limit=10)
+    assert (b"metrics", hashlib.sha256(b"metrics").hexdigest()) == (await content(files, due.id), due.sha256)
+    await files.settle([due])
+    assert DELIVERED == await state(files, file.id)
+    assert [] == list(await files.due(FILE, limit=10))
+    assert (1, 1) == (files.sums.number(REFERENCES, FILE), files.sums.number(DELIVERED, FILE))
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFiles) -> None:
+    """Announced and sent again, a file is still one, with its first bytes."""
+    id = await put(files, "one.parquet", b"first")
+    [again] = await announce(files, "one.parquet")
+    assert (id, False) == (again.id, await send(files, again.id, b"second"))
+    assert b"first" == await content(files, id)
+    assert 1 == len(await files.due(FILE, limit=10))
+    [elsewhere] = await announce(files, "one.parquet", cluster=OTHER)
+    assert id != elsewhere.id
+
+
+@pytest.mark.asyncio
+async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
+    """The one that ends first counts."""
+    [file] = await announce(files, "one.parquet")
+    first, second = await files.begin(file.id), await files.begin(file.id)
+    assert first is not None
+    assert second is not None
+    await first.write(b"first")
+    await second.write(b"second")
+    assert (True, False) == (await second.finish(), await first.finish())
+    assert b"second" == await content(files, file.id)
+    assert (6, True) == (files.sums.size, await balanced(files))
+
+
+@pytest.mark.asyncio
+async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
+    """Size and sum are held against the bytes, and what is wrong leaves nothing behind."""
+    right = hashlib.sha256(b"metrics").hexdigest()
+    wrong = [AnnouncedFile(reference="size", size=8), AnnouncedFile(reference="sum", sha256="0" * 64)]
+    for file in await files.announce(CLUSTER, wrong, AGENT, expires_at=1e12):
+        with pytest.raises(Invalid):
+            await send(files, file.id, b"metrics")
+        assert ANNOUNCED == await state(files, file.id)
+    both = AnnouncedFile(reference="both", size=7, sha256=right.upper())
+    [file] = await files.announce(CLUSTER, [both], AGENT, expires_at=1e12)
+    assert await send(files, file.id, b"metrics")
+    assert 7 == files.sums.size
+
+
+@pytest.mark.asyncio
+async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
+    """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
+    uploaded = await put(files, "uploaded", b"metrics")
+    [announced, foreign] = await announce(files, "announced", "foreign")
+    assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, key="agent")
+    assert 0 == await files.abandon(CLUSTER, {"foreign": "gone", "announced": "gone"}, key="another")
+    states = [await state(files, id) for id in (uploaded, announced.id, foreign.id)]
+    assert [UPLOADED, ABANDONED, ANNOUNCED] == states
+    with pytest.raises(NotThere):
+        await files.begin(announced.id)
+    [again] = await announce(files, "announced")
+    assert (announced.id, True) == (again.id, await send(files, again.id, b"found"))
+    assert await balanced(files)
+    assert [] == list(await files.untold(limit=10))
+
+
+@pytest.mark.asyncio
+async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
+    """A delivered file leaves once more, and then rests again."""
+    id = await put(files, "one.parquet", b"metrics")
+    await files.settle(await files.due(FILE, limit=10))
+    await files.ask(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
+    [due] = await files.due(FILE, limit=10)
+    assert (id, b"metrics") == (due.id, await content(files, due.id))
+    await files.settle([due])
+    assert ([], 1) == (list(await files.due(FILE, limit=10)), files.sums.number(REPLAYED, FILE))
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(files: ContainerFiles, clock: MovedClock) -> None:
+    """Its key alone hears of it; the file comes again, or its end is told to the upstream."""
+    for name in ("first", "second"):
+        await put(files, name, b"metrics")
+    await files.settle(await files.due(FILE, limit=10))
+    clock.move(8 * 24 * HOUR)
+    await files.retain(has_upstream=True)
+    assert 0 == files.sums.size
+    await files.ask(CLUSTER, ["first", "second"], AGENT)
+    missing = await files.missing(CLUSTER, key="agent", limit=10)
+    assert {"first", "second"} == {file.reference for file in missing}
+    assert [] == list(await files.missing(CLUSTER, key="another", limit=10))
+    assert [] == list(await files.missing(OTHER, key="agent", limit=10))
+    [first] = [file for file in missing if file.reference == "first"]
+    assert await send(files, first.id, b"metrics again")
+    assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, key="agent")
+    [untold] = await files.untold(limit=10)
+    assert ("second", "purged") == (untold.reference, untold.problem)
+    await files.told([untold])
+    assert ([], []) == (list(await files.untold(limit=10)), list(await files.missing(CLUSTER, key="agent", limit=9)))
+    assert [first.id] == [file.id for file in await files.due(FILE, limit=10)]
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
+    """The upstream asks no more once it hears that the file does not exist here."""
+    await files.ask(CLUSTER, ["never-seen"], AGENT)
+    [untold] = await files.untold(limit=10)
+    assert ("never-seen", ABANDONED) == (untold.reference, untold.state)
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> None:
+    """What was received and is gone from the disk comes again."""
+    id = await put(files, "one.parquet", b"metrics")
+    await files.contents.remove([id])
+    with pytest.raises(FileNotFoundError):
+        await content(files, id)
+    [due] = await files.due(FILE, limit=1)
+    await files.set_damaged(due, "gone")
+    assert (DAMAGED, []) == (await state(files, id), list(await files.due(FILE, limit=1)))
+    [missing] = await files.missing(CLUSTER, key="agent", limit=10)
+    assert await send(files, missing.id, b"metrics")
+    assert (UPLOADED, True) == (await state(files, id), await balanced(files))
+
+
+@pytest.mark.asyncio
+async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles) -> None:
+    """The same body twice is one; delivered, its bytes are removed."""
+    for is_new in (True, False):
+        upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
+        await upload.write(b"samples")
+        assert is_new == await upload.finish()
+    [due] = await files.due(REMOTE_WRITE, limit=10)
+    assert ('{"type": "x"}', b"samples") == (due.request, await content(files, due.id))
+    await files.settle([due])
+    assert (0, 1) == (files.sums.size, files.sums.number(DELIVERED, REMOTE_WRITE))
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
+    """What settles meanwhile is the old one, and the new one still leaves."""
+    await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
+    old = await files.due(STATUS, limit=10)
+    await files.put_status(CLUSTER, "status", AGENT, request="", body=b"ok")
+    await files.settle(old)
+    [due] = await files.due(STATUS, limit=10)
+    assert b"ok" == due.body
+    await files.settle([due])
+    assert (1, 1) == (files.sums.number(SUPERSEDED, STATUS), files.sums.number(DELIVERED, STATUS))
+    taken = [await files.status_taken(CLUSTER, key=key) for key in ("agent", "another")]
+    assert ([True, False], False) == (taken, await files.status_taken(OTHER, key="agent"))
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
+    """And one byte more is not, and leaves nothing behind."""
+    files = (await open_files(max_file_bytes=1024)).container_files
+    await put(files, "fits", b"x" * 1024)
+    [file] = await announce(files, "over")
+    with pytest.raises(FileTooLarge, match=r"container\.max_file_bytes"):
+        await send(files, file.id, b"x" * 1025)
+    assert 1024 == files.sums.size
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("setting", ["max_cluster_bytes", "max_bytes"])
+async def test_delivered_files_make_room_and_waiting_ones_do_not(open_files: Opener, setting: str) -> None:
+    """Up to the byte; then what is delivered goes, the oldest first, and what waits is never removed."""
+    files = (await open_files(**{setting: 2048})).container_files
+    first = await put(files, "first", b"x" * 1024)
+    await files.settle(await files.due(FILE, limit=1))
+    second = await put(files, "second", b"x" * 1024)
+    third = await put(files, "third", b"x" * 1024)
+    assert [False, True, True] == [(await files.rows.find(id)).kept for id in (first, second, third)]  # type: ignore[union-attr]
+    [file] = await announce(files, "fourth")
+    with pytest.raises(SpoolFull, match=rf"container\.{setting}"):
+        await send(files, file.id, b"x")
+    if setting == "max_cluster_bytes":
+        await put(files, "elsewhere", b"x" * 1024, cluster=OTHER)
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener, clock: MovedClock) -> None:
+    """When all that are known wait, a new one is refused; the books keep what was forgotten."""
+    files = (await open_files(max_files=4)).container_files
+    await announce(files, "one", "two")
+    with pytest.raises(SpoolFull, match=r"container\.max_files"):
+        await announce(files, "three")
+    other = ContainerSender(key="other")
+    await announce(files, "three", by=other)
+    clock.move(2 * HOUR)
+    await files.retain(has_upstream=True)
+    assert 3 == files.sums.number(UNUSED, FILE)
+    await announce(files, "four", "five")
+    assert (2, 5) == (files.sums.known, files.sums.number(REFERENCES, FILE))
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_without_an_upstream_files_are_kept_for_their_time(files: ContainerFiles, clock: MovedClock) -> None:
+    """With one they wait for ever."""
+    id = await put(files, "one.parquet", b"metrics")
+    clock.move(8 * 24 * HOUR)
+    await files.retain(has_upstream=True)
+    assert UPLOADED == await state(files, id)
+    await files.retain(has_upstream=False)
+    assert (EXPIRED, 0) == (await state(files, id), files.sums.size)
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
+    """And nothing else."""
+    id = await put(files, "one.parquet", b"metrics")
+    assert DISCARDED == (await files.discard(id)).state
+    assert (0, [], False) == (files.sums.size, list(await files.due(FILE, limit=1)), await send(files, id, b"x"))
+    with pytest.raises(NotAllowed):
+        await files.discard(id)
+    with pytest.raises(NotThere):
+        await files.discard("none")
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock) -> None:
+    """Until its time, with the reason."""
+    await put(files, "one.parquet", b"metrics")
+    [file] = await files.due(FILE, limit=1)
+    await files.postpone(file, "400 no", not_before=clock.now() + 60)
+    assert [] == list(await files.due(FILE, limit=1))
+    clock.move(61)
+    [file] = await files.due(FILE, limit=1)
+    assert "400 no" == file.problem
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
+    """Rows are counted, and the running numbers are held against them."""
+    container_rows = files.rows
+    await put(files, "one.parquet", b"metrics")
+    await container_rows.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
+    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await container_rows.books()).items()
+    [imbalance] = (await files.verify()).imbalances
+    assert "file: uploaded is 2 in the books, and 1 are counted" == imbalance
+
+
+@pytest.mark.asyncio
+async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
+    """Both engines answer the same."""
+    container_rows = files.rows
+    id = await put(files, "one.parquet", b"metrics")
+    file = await container_rows.find(id)
+    assert {"one.parquet": file} == await container_rows.named(FILE, CLUSTER, ["one.parquet", "other"])
+    found = {which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS}
+    assert {rows.DUE: [file], rows.UNSENT: [file]} == {which: list(rows) for which, rows in found.items() if rows}
+    assert {(FILE, UPLOADED): 1} == await container_rows.count()
+    assert {"agent": 1} == await container_rows.open_by_key()
+    assert file is not None
+    waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
+    assert waiting == await container_rows.waiting() == await files.waiting()
+    [cluster] = await container_rows.clusters()
+    assert (CLUSTER, 1, 7) == (cluster.identity, cluster.waiting, cluster.bytes)
+    assert [cluster] == list(await files.stats())
+    query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
+    assert [file] == (await container_rows.page(query)).rows == (await files.page(query)).rows
+
+
+@pytest.mark.asyncio
+async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, clock: MovedClock) -> None:
+    """Bytes that were flushed wait for the upstream again; drafts, and bytes of rows that are done, go."""
+    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options, engine="sqlite")
+    files = storage.container_files
+    lost, kept = await put(files, "lost", b"lost metrics"), await put(files, "kept", b"kept metrics")
+    row = await files.rows.find(lost)
+    assert row is not None
+    await files.rows.write([], [lost], [BookChange(kind=FILE, term=UPLOADED, n=-1)])
+    await files.rows.write([], [], [BookChange(kind=FILE, term=REFERENCES, n=-1)])
+    directory = tmp_path / "container-files"
+    (directory / ("f" * 32)).write_bytes(b"no head\nand no row")
+    (directory / f"{'e' * 32}.1.part").write_bytes(b"half")
+    await storage.close()
+
+    storage = await open_storage(options, engine="sqlite")
+    files = storage.container_files
+    due = {one.id: one for one in await files.due(FILE, limit=10)}
+    assert {lost, kept} == set(due)
+    assert ("lost", row.sha256, b"lost metrics") == (due[lost].reference, due[lost].sha256, await content(files, lost))
+    assert [] == list(directory.glob("*.part"))
+    assert await balanced(files)
+    await storage.close()
+
+
+@pytest.mark.asyncio
+async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedClock) -> None:
+    """Restored, they wait there with their bytes."""
+    options = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options, engine="sqlite")
+    id = await put(storage.container_files, "one.parquet", b"metrics")
+    backup = tmp_path / "backup"
+    await backups.back_up(storage.copy, backup, version="1", made_at="now", records={})
+    await storage.close()
+
+    manifest = backups.check(backup)
+    restored = tmp_path / "restored"
+    backups.put_in_place(backups.unpack(backup, manifest, restored), restored)
+    storage = await open_storage(replace(options, directory=restored), engine="sqlite")
+    files = storage.container_files
+    assert [id] == [file.id for file in await files.due(FILE, limit=10)]
+    assert (b"metrics", True) == (await content(files, id), await balanced(files))
+    await storage.close()

@@ -1,0 +1,226 @@
+"""The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.listing import ListQuery, SortField
+from spool.registry.audit import AuditRow
+from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
+from spool.registry.budgets import DRAFTED, MAX_PLANNED, BudgetDraft, SpendBudget
+from spool.registry.insights import Draft, Finding
+from spool.registry.notices import Notice
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.budgets import KEPT_S, Judged, Kept
+from spool.registry.views import ViewDraft
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+
+ADA = Actor("ada@example.com", "local")
+KNOWN = ("model", "team")
+DRAFT = BudgetDraft(
+    name="Search",
+    view_id="",
+    planned={"2026-12-01": "900.50", "2026-11-01": "1000"},
+    default_amount="1200",
+    time_zone="Europe/Berlin",
+    per="team",
+    alerts={"100": "Y", "80": "N"},
+    forecast_alerts={"110": "Y"},
+    channels=("oncall", "costs"),
+    silent_until=5.0,
+    silent_reason="migration",
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def view(registry: Registry, name: str = "search") -> str:
+    draft = ViewDraft(name=name, principal_dimension="model")
+    return (await registry.views.create(draft, known=KNOWN, most=10, actor=ADA)).id
+
+
+async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
+    draft = replace(DRAFT, view_id=view_id, **fields)
+    return await registry.budgets.create(draft, known=KNOWN, most=most, actor=ADA)
+
+
+async def change(registry: Registry, id: str, **changes: Any) -> SpendBudget:
+    return await registry.budgets.change(id, changes, known=KNOWN, actor=ADA)
+
+
+async def audited(registry: Registry) -> Sequence[AuditRow]:
+    query = ListQuery(sort=SortField("id"), order="asc", identity="id", limit=50)
+    return [row for row in (await registry.audit_page(query)).rows if row.action.startswith("budget.")]
+
+
+async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Every field of it; planned periods and percents are in order."""
+    registry = await open_registry()
+    made = await create(registry, await view(registry))
+    await registry.close()
+    again = (await open_registry()).budgets
+    assert made == again.get(made.id)
+    assert ["2026-11-01", "2026-12-01"] == list(made.planned)
+    assert ["80", "100"] == list(made.alerts)
+    assert ("1000", "900.50", "1200") == tuple(
+        made.amount(f"{month}-01") for month in ("2026-11", "2026-12", "2027-01")
+    )
+
+
+async def test_every_change_has_an_audit_row(open_registry: RegistryOpener) -> None:
+    """Creation and deletion with all fields, a change with those that changed."""
+    registry = await open_registry()
+    made = await create(registry, await view(registry))
+    await change(registry, made.id, name="Find", default_amount="5")
+    await registry.budgets.delete(made.id, actor=ADA)
+    created, changed, deleted = await audited(registry)
+    assert set(DRAFTED) == set(created.after or ()) == set(deleted.before or ())
+    assert ({"name": "Search", "default_amount": "1200"}, {"name": "Find", "default_amount": "5"}) == (
+        changed.before, changed.after,
+    )  # fmt: skip
+    assert (made.id, "ada@example.com") == (changed.target, changed.actor)
+
+
+async def test_names_are_unique_within_a_view(open_registry: RegistryOpener) -> None:
+    """Whatever the case; another view may have the same name."""
+    registry = await open_registry()
+    first, second = await view(registry), await view(registry, "other")
+    await create(registry, first)
+    with pytest.raises(AlreadyThere, match="this view has a budget"):
+        await create(registry, first, name="sEARCH")
+    other = await create(registry, second)
+    with pytest.raises(AlreadyThere):
+        await change(registry, other.id, view_id=first)
+    assert second == registry.budgets.get(other.id).view_id
+
+
+async def test_a_view_with_a_budget_stays(open_registry: RegistryOpener) -> None:
+    """Deleting it is refused with the names of its budgets; a budget needs a view that is there."""
+    registry = await open_registry()
+    first = await view(registry)
+    made = await create(registry, first)
+    with pytest.raises(NotAllowed, match="Search"):
+        await registry.views.delete(first, actor=ADA)
+    await registry.budgets.delete(made.id, actor=ADA)
+    await registry.views.delete(first, actor=ADA)
+    with pytest.raises(Invalid, match=r"view\.id"):
+        await create(registry, first)
+    with pytest.raises(NotThere):
+        await registry.budgets.delete(made.id, actor=ADA)
+
+
+async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpener) -> None:
+    """The message names the setting."""
+    registry = await open_registry()
+    first = await view(registry)
+    await create(registry, first, most=1)
+    with pytest.raises(NotAllowed, match=r"budgets\.max"):
+        await create(registry, first, most=1, name="another")
+    await create(registry, first, most=2, name="another")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": " "}, "name"),
+        ({"granularity": "hourly"}, "granularity must be one of daily"),
+        ({"measure": "euros"}, "measure must be one of"),
+        ({"per": "shoe_size"}, "per is no dimension"),
+        ({"planned": {"2026-11-02": "1"}}, "no monthly period begins on 2026-11-02"),
+        ({"planned": {"soon": "1"}}, "has days such as"),
+        ({"planned": {"2026-11-01T01:00:00+00:00": "1"}}, "has days such as"),
+        ({"planned": {"2026-11-01": "1", "2026-11-01T00:00:00+00:00": "2"}}, "twice"),
+        ({"planned": {"2026-11-01": "-1"}}, "must not be negative"),
+        ({"planned": {"2026-11-01": "much"}}, r"planned_limits\.monthly\.2026-11-01\.amount must be a decimal"),
+        ({"planned": {f"{2000 + n // 12}-{n % 12 + 1:02}-01": "1" for n in range(MAX_PLANNED + 1)}}, "at most"),
+        ({"planned": {}, "default_amount": ""}, "needs an amount"),
+        ({"alerts": {"0": "Y"}}, "whole percents from 1 to 1000"),
+        ({"alerts": {"1001": "Y"}}, "whole percents"),
+        ({"alerts": {"80": "yes"}}, "whole percents"),
+        ({"forecast_alerts": {str(n): "Y" for n in range(1, 22)}}, "at most 20"),
+        ({"time_zone": "Mars/Base"}, "time_zone must be the name"),
+        ({"time_zone": "Asia/Kolkata"}, "whole hours"),
+        ({"granularity": "quarterly", "planned": {}}, "has the time_zone UTC"),
+        ({"channels": tuple(f"c{n}" for n in range(21))}, "channels has at most 20"),
+    ],
+)
+async def test_bad_fields_are_named(open_registry: RegistryOpener, fields: dict[str, Any], message: str) -> None:
+    """A draft or a change that breaks a rule changes nothing, and the message names field and rule."""
+    registry = await open_registry()
+    first = await view(registry)
+    with pytest.raises(Invalid, match=message):
+        await create(registry, first, **fields)
+    made = await create(registry, first)
+    with pytest.raises(Invalid, match=message):
+        await change(registry, made.id, **fields)
+    assert [made] == registry.budgets.all()
+
+
+async def test_a_change_of_the_rules_has_its_time(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """A new name leaves the time from which the rules hold, a new amount moves it."""
+    registry = await open_registry()
+    made = await create(registry, await view(registry))
+    clock.move(60)
+    renamed = await change(registry, made.id, name="Find")
+    assert (made.rules_since, made.created + 60) == (renamed.rules_since, renamed.last_updated)
+    assert made.rules_since + 60 == (await change(registry, made.id, default_amount="7")).rules_since
+
+
+def judged(budget: SpendBudget, *, end: float) -> Judged:
+    alert = Alert(kind=ACTUAL, percent=80, state=FIRED, since=1.0, value="8", limit="10", fired_at=1.0, told=True)
+    period = PeriodAlerts(budget_id=budget.id, first_day="2026-11-01", end=end, rules="r", owners={"a": (alert,)})
+    notice = Notice(id="bgt_1", kind="budget.threshold_crossed", title="Budget", at=1.0)
+    finding = Finding(key="budget:1", draft=Draft(title="Budget"))
+    return Judged(alerts=[period], notices=[(notice, ["costs", "oncall"])], findings=[finding])
+
+
+async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """States, notices and insights of one evaluation are there together, or none of them is."""
+    registry = await open_registry()
+    made = await create(registry, await view(registry))
+    found = judged(made, end=clock.now())
+    broken = replace(found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])])
+    with pytest.raises(Invalid):
+        await registry.budgets.keep(lambda _: broken)
+    assert ([], []) == (await registry.budgets.alerts(made.id), await registry.notices.waiting())
+    await registry.budgets.keep(lambda _: found)
+    await registry.budgets.keep(
+        lambda kept: found if asdict(found.alerts[0]) in map(asdict, kept.alerts.values()) else broken
+    )
+    await registry.close()
+    registry = await open_registry()
+    assert [found.alerts[0]] == await registry.budgets.alerts(made.id)
+    assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting()]
+    query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=5)
+    assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
+
+
+def _as_found(found: Judged, _: Kept) -> Judged:
+    return found
+
+
+async def test_old_alerts_go(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Alerts are shown for some months after their period, and leave with their budget."""
+    registry = await open_registry()
+    first = await view(registry)
+    made, other = await create(registry, first), await create(registry, first, name="other")
+    nothing = Judged(alerts=[], notices=[], findings=None)
+    for budget in (made, other):
+        found = judged(budget, end=clock.now())
+        await registry.budgets.keep(partial(_as_found, found))
+    clock.move(KEPT_S)
+    await registry.budgets.keep(lambda _: nothing)
+    assert 1 == len(await registry.budgets.alerts(made.id))
+    await registry.budgets.delete(other.id, actor=ADA)
+    assert [] == await registry.budgets.alerts(other.id)
+    clock.move(1)
+    await registry.budgets.keep(lambda _: nothing)
+    assert [] == await registry.budgets.alerts(made.id)

@@ -1,0 +1,129 @@
+"""The billing connections of a registry: unique names and ids, a bound, and an audit row for every change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.listing import ListQuery, SortField
+from spool.registry.connections import ConnectionDraft, S3Bucket
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+
+ADA = Actor("ada@example.com", "local")
+BUCKET = S3Bucket(bucket_name="bills", bucket_path="daily/", cloud_account_id="123456789012")
+DRAFT = ConnectionDraft(name="MongoDB", cloud_provider="MongoDB", expected_ingest_rate=1.5, s3_bucket=BUCKET)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def audited(registry: Registry) -> list[tuple[str, str]]:
+    query = ListQuery(sort=SortField("id"), order="asc", identity="id", limit=50)
+    return [(row.action, row.target) for row in (await registry.audit_page(query)).rows]
+
+
+async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Every field, with a new id of its own or the one that was given."""
+    registry = await open_registry()
+    made = await registry.connections.create(DRAFT, most=10, actor=ADA)
+    named = await registry.connections.create(
+        ConnectionDraft(name="bare", cloud_provider="x"), id="c-1", most=10, actor=ADA
+    )
+    await registry.close()
+    again = (await open_registry()).connections
+    assert (made, named) == (again.get(made.id), again.get("c-1"))
+    assert {name: getattr(made, name) for name in asdict(DRAFT)} == {
+        name: getattr(DRAFT, name) for name in asdict(DRAFT)
+    }
+    assert 32 == len(made.id)
+
+
+async def test_a_change_sets_what_is_given(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """What is not named stays, and the time of the change is noted."""
+    registry = await open_registry()
+    made = await registry.connections.create(DRAFT, most=10, actor=ADA)
+    clock.move(60)
+    changed = await registry.connections.change(made.id, {"is_enabled": False, "upstream_id": "there"}, actor=ADA)
+    assert replace(made, is_enabled=False, upstream_id="there", last_updated=made.created + 60) == changed
+    assert changed == registry.connections.get(made.id)
+    assert "there" == changed.id_upstream
+
+
+async def test_names_and_ids_are_unique(open_registry: RegistryOpener) -> None:
+    """Without regard to case; the connection itself may keep its name."""
+    table = (await open_registry()).connections
+    made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)
+    other = await table.create(replace(DRAFT, name="other"), most=10, actor=ADA)
+    with pytest.raises(AlreadyThere):
+        await table.create(replace(DRAFT, name="mongodb"), most=10, actor=ADA)
+    with pytest.raises(AlreadyThere):
+        await table.create(replace(DRAFT, name="third"), id="c-1", most=10, actor=ADA)
+    with pytest.raises(AlreadyThere):
+        await table.change(other.id, {"name": "MONGODB"}, actor=ADA)
+    assert "MONGODB" == (await table.change(made.id, {"name": "MONGODB"}, actor=ADA)).name
+
+
+async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> None:
+    """The refusal names the setting; the connection of the configuration is added all the same."""
+    table = (await open_registry()).connections
+    await table.create(DRAFT, most=1, actor=ADA)
+    with pytest.raises(NotAllowed, match=r"billing\.max_connections"):
+        await table.create(replace(DRAFT, name="other"), most=1, actor=ADA)
+    for _ in range(2):
+        await table.establish("c/1", replace(DRAFT, name="of the configuration"), actor=ADA)
+    assert 2 == len(table.all())
+
+
+async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> None:
+    """Also for a change and a second deletion; each change has its audit row, and none that failed has one."""
+    registry = await open_registry()
+    table = registry.connections
+    made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)
+    await table.change(made.id, {"name": "new"}, actor=ADA)
+    await table.delete(made.id, actor=ADA)
+    assert (None, []) == (table.find(made.id), table.all())
+    with pytest.raises(NotThere):
+        await table.delete(made.id, actor=ADA)
+    with pytest.raises(NotThere):
+        await table.change(made.id, {}, actor=ADA)
+    actions = ["connection.create", "connection.change", "connection.delete"]
+    assert [(action, "c-1") for action in actions] == await audited(registry)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": " "},
+        {"name": "x" * 201},
+        {"cloud_provider": "a\nb"},
+        {"expected_ingest_rate": float("inf")},
+        {"expected_ingest_rate": -1.0},
+        {"upstream_id": "a/b"},
+        {"s3_bucket": replace(BUCKET, bucket_name="x")},
+        {"s3_bucket": replace(BUCKET, bucket_path="x" * 1025)},
+        {"s3_bucket": replace(BUCKET, cloud_account_id="12")},
+    ],
+)
+async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, change: dict[str, object]) -> None:
+    """When it is created and when it is changed; nothing is kept."""
+    table = (await open_registry()).connections
+    with pytest.raises(Invalid):
+        await table.create(replace(DRAFT, **change), most=10, actor=ADA)  # type: ignore[arg-type]
+    assert [] == table.all()
+    made = await table.create(DRAFT, most=10, actor=ADA)
+    with pytest.raises(Invalid):
+        await table.change(made.id, change, actor=ADA)
+    assert made == table.get(made.id)
+
+
+async def test_an_id_has_a_form(open_registry: RegistryOpener) -> None:
+    """It stands in paths."""
+    table = (await open_registry()).connections
+    for id in ("", "a b", "a/b", "x" * 129):
+        with pytest.raises(Invalid):
+            await table.create(DRAFT, id=id, most=10, actor=ADA)
+    assert "x" * 128 == (await table.create(DRAFT, id="x" * 128, most=10, actor=ADA)).id

@@ -1,0 +1,47 @@
+"""Documents: JSON objects by kind and id, for small tables that are read as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.registry.rows import RegistryRows
+from tests.spool.contract.conftest import RegistryOpener
+
+pytestmark = pytest.mark.asyncio
+
+BODY = {"name": "Grüße", "filter": {"team": ["a", None]}, "at": 1.5}
+
+
+async def test_documents_of_a_kind_are_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """In the order of their ids; another kind has ids of its own."""
+    registry = await open_registry()
+
+    def add(rows: RegistryRows) -> None:
+        for id in ("b", "a", "c"):
+            rows.put_document("shelf", id, {"id": id})
+        rows.put_document("shelf", "b", BODY)
+        rows.put_document("book", "a", {})
+        rows.delete_document("shelf", "c")
+        rows.delete_document("shelf", "nobody")
+
+    await registry._changes.change(add)
+    await registry.close()
+    again = await open_registry()
+    kept = await again._changes.read(lambda rows: rows.documents("shelf"))
+    assert [("a", {"id": "a"}), ("b", BODY)] == list(kept.items())
+    assert {"a": {}} == await again._changes.read(lambda rows: rows.documents("book"))
+    assert BODY == await again._changes.read(lambda rows: rows.document("shelf", "b"))
+    assert await again._changes.read(lambda rows: rows.document("shelf", "c")) is None
+
+
+async def test_a_change_that_fails_keeps_no_document(open_registry: RegistryOpener) -> None:
+    """The transaction holds for documents as for every other row."""
+    registry = await open_registry()
+
+    def fail(rows: RegistryRows) -> None:
+        rows.put_document("shelf", "a", BODY)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await registry._changes.change(fail)
+    assert {} == await registry._changes.read(lambda rows: rows.documents("shelf"))

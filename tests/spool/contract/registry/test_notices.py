@@ -1,0 +1,281 @@
+"""Notices: stored for each of their channels with what they are about, before anybody tries to send them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import spool.registry.tables.notices as notices
+from spool.errors import Invalid, NotThere
+from spool.listing import ListQuery, SortField
+from spool.registry.insights import Draft, Finding
+from spool.registry.notices import (
+    FAILED,
+    KEPT_S,
+    MAX_FIELDS,
+    MAX_TITLE,
+    MAX_WAITING,
+    SENT,
+    WAITING,
+    ChannelCounts,
+    InsightSubscription,
+    Notice,
+    checked_notice,
+    insight_severity,
+)
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+from spool.registry.tables.notices import add_notices
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+
+ADA = Actor("ada@example.com", "local")
+NOTICE = Notice(
+    id="bgt_1",
+    kind="budget.threshold_crossed",
+    title="Search spent 80 %",
+    at=1_000.0,
+    text="Search spent $80 of $100.",
+    fields={"budget": "Search", "spent": "80.00"},
+    severity="critical",
+    link="https://gateway.example/console",
+    thread="budget 1 2026-11",
+)
+
+
+@pytest.mark.asyncio
+async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener) -> None:
+    """With all that it says, in the order of the channel; a restart changes nothing."""
+    registry = await open_registry()
+    await registry.notices.add([NOTICE, replace(NOTICE, id="a")], ["mail", "chat"])
+    await registry.close()
+    waiting = await (await open_registry()).notices.waiting()
+    assert [("chat", 1, "bgt_1"), ("chat", 2, "a"), ("mail", 1, "bgt_1"), ("mail", 2, "a")] == [
+        (each.channel, each.number, each.notice.id) for each in waiting
+    ]
+    assert NOTICE == waiting[0].notice
+    assert {WAITING} == {each.state for each in waiting}
+
+
+@pytest.mark.asyncio
+async def test_a_notice_that_is_known_changes_nothing(open_registry: RegistryOpener) -> None:
+    """Neither one of an earlier change nor the same one twice in a change; another channel still gets it."""
+    registry = await open_registry()
+    await registry.notices.add([NOTICE, NOTICE], ["mail"])
+    await registry.notices.add([replace(NOTICE, title="other words")], ["mail", "chat"])
+    assert [("chat", "other words"), ("mail", NOTICE.title)] == [
+        (each.channel, each.notice.title) for each in await registry.notices.waiting()
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -> None:
+    """The notice is part of the transaction of what it is about."""
+    registry = await open_registry()
+
+    def fail(rows: RegistryRows) -> None:
+        add_notices(rows, [NOTICE], ["mail"])
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await registry._changes.change(fail)
+    assert [] == await registry.notices.waiting()
+
+
+@pytest.mark.asyncio
+async def test_too_many_that_wait(open_registry: RegistryOpener) -> None:
+    """The next one has failed at once and says why: nothing is lost in silence, and another channel is not affected."""
+    registry = await open_registry()
+    await registry.notices.add([replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"])
+    await registry.notices.add([NOTICE], ["chat"])
+    assert MAX_WAITING + 1 == len(await registry.notices.waiting())
+    [over] = await registry.notices.over()
+    assert ("mail", str(MAX_WAITING), FAILED) == (over.channel, over.notice.id, over.state)
+    assert "wait for this channel already" in over.error
+
+
+def test_words_that_others_chose_are_cut() -> None:
+    """A line break cannot begin a header, a link can only lead to a page, and every text is bounded."""
+    names = {str(number): "x" * 1_000 for number in range(100)}
+    found = checked_notice(
+        replace(NOTICE, title="a\r\nBcc: b" + "x" * 999, text="one\ntwo\x00", link="javascript:x", fields=names)
+    )
+    assert found.title.startswith("a  Bcc: bx") and MAX_TITLE == len(found.title)
+    assert ("one\ntwo", "") == (found.text, found.link)
+    assert MAX_FIELDS == len(found.fields) and {256} == {len(value) for value in found.fields.values()}
+
+
+@pytest.mark.parametrize("wrong", [{"id": "a b"}, {"id": ""}, {"kind": "Budget"}, {"severity": "high"}])
+def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
+    """An id that can stand in a header, a kind and a severity that receivers know."""
+    with pytest.raises(Invalid):
+        checked_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+async def test_what_became_of_a_notification_is_kept(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Over a restart, and counted for its channel; one that does not wait any more stays as it is."""
+    registry = await open_registry()
+    await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
+    a, b, c, d = await registry.notices.waiting()
+    await registry.notices.update([replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)])
+    await registry.notices.update(
+        [replace(a, state=SENT), replace(b, state=FAILED, error="no"), replace(c, state=SENT)]
+    )
+    await registry.notices.update([replace(a, state=FAILED)])
+    await registry.close()
+    again = (await open_registry()).notices
+    assert [replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)] == await again.waiting()
+    assert [("a", SENT, ""), ("b", FAILED, "no"), ("c", SENT, "")] == [
+        (each.notice.id, each.state, each.error) for each in await again.over()
+    ]
+    assert {clock.now()} == {each.settled for each in await again.over()}
+    assert {"mail": ChannelCounts(waiting=1, sent=2, failed=1)} == await again.counts()
+
+
+@pytest.mark.asyncio
+async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
+    """What is added, sent or retried changes the number of its channel; anything else of the registry does not."""
+    table = (registry := await open_registry()).notices
+    seen = [await table.changes("mail")]
+    await table.add([NOTICE], ["mail"])
+    seen.append(await table.changes("mail"))
+    [waiting] = await table.waiting()
+    await table.retry([waiting.id], actor=ADA)
+    seen.append(await table.changes("mail"))
+    await table.update([replace(waiting, state=SENT)])
+    seen.append(await table.changes("mail"))
+    assert sorted(set(seen)) == seen
+    await table.add([NOTICE], ["chat"])
+    await registry.insights.create(Draft(title="x"), actor=ADA)
+    assert seen[-1] == await table.changes("mail")
+
+
+@pytest.mark.asyncio
+async def test_by_hand(open_registry: RegistryOpener) -> None:
+    """Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row."""
+    registry = await open_registry()
+    table = registry.notices
+    await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
+    a, b, c, d = await table.waiting()
+    await table.update([replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))])
+    await table.update([replace(c, not_before=99.0, attempts=1)])
+    assert 1 == await table.discard([d.id, a.id], actor=ADA)
+    assert 3 == await table.retry([a.id, b.id, c.id, d.id], actor=ADA)
+    assert [("c", 1, 0.0, ()), ("b", 0, 0.0, ("x@y",)), ("d", 0, 0.0, ())] == [
+        (each.notice.id, each.attempts, each.not_before, each.reached) for each in await table.waiting()
+    ]
+    with pytest.raises(NotThere):
+        await table.retry([c.id, "mail:nobody"], actor=ADA)
+    assert c.id == (await table.test(replace(NOTICE, id="c"), "mail", actor=ADA)).id
+    rows = await registry.audit_page(ListQuery(sort=SortField("id"), order="asc", identity="id", limit=50))
+    assert [
+        ("notification.discard", "mail", {"count": 1, "notices": ["d"]}),
+        ("notification.retry", "mail", {"count": 3, "notices": ["b", "c", "d"]}),
+        ("notification.test", "mail", {"notice": "c"}),
+    ] == [(row.action, row.target, row.after) for row in rows.rows]
+
+
+@pytest.mark.asyncio
+async def test_what_is_over_is_forgotten_in_time(
+    open_registry: RegistryOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After KEPT_S, and the oldest beyond MAX_OVER; what waits stays."""
+    table = (await open_registry()).notices
+    await table.add([replace(NOTICE, id=id) for id in "abcde"], ["mail"])
+    for each in (await table.waiting())[:4]:
+        await table.update([replace(each, state=SENT)])
+        clock.move(1)
+    monkeypatch.setattr(notices, "MAX_OVER", 3)
+    await table.trim()
+    assert ["b", "c", "d"] == [each.notice.id for each in await table.over()]
+    clock.move(KEPT_S - 3)
+    await table.trim()
+    assert ["c", "d"] == [each.notice.id for each in await table.over()]
+    assert ["e"] == [each.notice.id for each in await table.waiting()]
+    assert 4 == (await table.counts())["mail"].sent
+
+
+@pytest.mark.asyncio
+async def test_channels_are_told_of_insights_that_open(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote."""
+    registry = await open_registry()
+    registry.notices.subscriptions = (
+        InsightSubscription(channel="all", severity="info"),
+        InsightSubscription(channel="urgent", severity="critical"),
+        InsightSubscription(channel="keys", severity="info", categories=("keys",)),
+    )
+    parked = Finding(key="x:1", draft=Draft(title="parked", category="delivery"), newest=clock.now())
+    idle = Finding(key="x:2", draft=Draft(title="idle", category="keys", cost_impact="7"))
+    await registry.insights.create(Draft(title="by hand", category="delivery"), actor=ADA)
+    for _ in range(2):
+        await registry.insights.merge([parked, idle], looked_for=["x"])
+    told = [(each.channel, each.notice.title, each.notice.severity) for each in await registry.notices.waiting()]
+    assert [
+        ("all", "parked", "critical"),
+        ("all", "idle", "info"),
+        ("keys", "idle", "info"),
+        ("urgent", "parked", "critical"),
+    ] == told
+    [found] = [each for each in (await registry.notices.waiting()) if each.channel == "urgent"]
+    clock.move(10)
+    id = found.notice.thread.removeprefix("insight ")
+    await registry.insights.change(id, status="addressed", actor=ADA)
+    clock.move(10)
+    await registry.insights.merge([replace(parked, newest=clock.now())], looked_for=["x"])
+    urgent = [each.notice for each in await registry.notices.waiting() if each.channel == "urgent"]
+    assert ["parked", "parked"] == [notice.title for notice in urgent]
+    assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
+
+
+@pytest.mark.asyncio
+async def test_channels_of_a_view_are_told_of_its_anomalies(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again."""
+    registry = await open_registry()
+    registry.notices.channels = ("chat", "mail", "pager")
+    registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)
+    spike = Finding(
+        key="x:1", draft=Draft(title="The view spent"), newest=clock.now(), channels=("chat", "mail", "gone")
+    )
+    for _ in range(2):
+        await registry.insights.merge([spike], looked_for=["x"])
+    waiting = await registry.notices.waiting()
+    assert [("chat", "view.anomaly"), ("mail", "view.anomaly")] == [
+        (each.channel, each.notice.kind) for each in waiting
+    ]
+    await registry.insights.change(waiting[0].notice.thread.removeprefix("insight "), status="addressed", actor=ADA)
+    clock.move(60)
+    await registry.insights.merge([replace(spike, newest=clock.now())], looked_for=["x"])
+    assert ["chat", "chat", "mail", "mail"] == [each.channel for each in await registry.notices.waiting()]
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:
+    """With those that there are."""
+    notices_of = (await open_registry()).notices
+    with pytest.raises(Invalid, match=r"notify: 'chat' is no channel of .* none"):
+        notices_of.check_channels("notify", ["chat"])
+    notices_of.channels = ("chat", "mail")
+    notices_of.check_channels("notify", ["mail", "chat"])
+    with pytest.raises(Invalid, match="there are: chat, mail"):
+        notices_of.check_channels("notify", ["mail", "pager"])
+
+
+@pytest.mark.parametrize(
+    ("category", "impact", "severity"),
+    [
+        ("delivery", "0", "critical"),
+        ("reliability", "0", "warning"),
+        ("keys", "99.99", "info"),
+        ("keys", "100.00", "warning"),
+        ("caching", "-100", "warning"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_how_severe_an_insight_is(
+    open_registry: RegistryOpener, category: str, impact: str, severity: str
+) -> None:
+    registry = await open_registry()
+    made = await registry.insights.create(Draft(title="x", category=category, cost_impact=impact), actor=ADA)
+    assert severity == insight_severity(made)

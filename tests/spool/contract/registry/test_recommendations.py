@@ -1,0 +1,210 @@
+"""The recommendations of a registry: what a look changes, what people change, and an audit row for each of these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.registry import recommendations as rules
+from spool.registry.insights import Merged
+from spool.registry.operators import Actor
+from spool.registry.recommendations import Realized, Recommendation, Saving
+from spool.registry.registry import Registry
+from spool.registry.tables import recommendations as tables
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+from tests.spool.savings import SAVING
+
+ADA = Actor("ada@example.com", "local")
+TYPE = SAVING.type
+OTHER = replace(SAVING, key=f"{TYPE}:2", title="Other")
+
+pytestmark = pytest.mark.asyncio
+
+
+async def look(registry: Registry, *savings: Saving, **more: object) -> Merged:
+    return await registry.recommendations.merge(savings, looked_for=[TYPE], **more)  # type: ignore[arg-type]
+
+
+async def only(registry: Registry) -> Recommendation:
+    [one] = await registry.recommendations.all()
+    return one
+
+
+async def test_what_is_found_is_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Every field; found again it changes its figures alone, and what is not found any more is closed."""
+    registry = await open_registry()
+    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(registry, SAVING, OTHER)
+    before = {each.saving.key: each for each in await registry.recommendations.all()}
+    await registry.close()
+    registry = await open_registry()
+    assert before == {each.saving.key: each for each in await registry.recommendations.all()}
+    clock.move(60)
+    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(
+        registry, replace(SAVING, monthly_savings="0.5")
+    )
+    after = {each.saving.key: each for each in await registry.recommendations.all()}
+    assert ("0.5", True) == (after[SAVING.key].saving.monthly_savings, after[SAVING.key].is_open)
+    assert before[SAVING.key].id == after[SAVING.key].id
+    assert (False, "new") == (after[OTHER.key].is_open, after[OTHER.key].status)
+    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await look(registry, OTHER)
+
+
+async def test_a_type_that_did_not_run_closes_nothing(open_registry: RegistryOpener) -> None:
+    """A failure of one type says nothing of what it found before."""
+    registry = await open_registry()
+    await look(registry, SAVING)
+    await registry.recommendations.merge([], looked_for=["newer_model"])
+    assert (await only(registry)).is_open
+
+
+async def test_addressed_and_back_again(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """It keeps what was promised and gets what was saved; found again it is new, and both are gone."""
+    registry = await open_registry()
+    await look(registry, SAVING)
+    id = (await only(registry)).id
+    clock.move(60)
+    [done] = (await registry.recommendations.update([id], status="addressed", assignee="ben", actor=ADA)).values()
+    assert done is not None
+    assert ("addressed", "0.9", "ben") == (done.status, done.promised, done.assignee)
+    saved = Realized(amount="0.4", since="2026-11-03", until="2026-11-17")
+    await look(registry, realized={id: saved, "gone": saved})
+    assert (saved, False) == ((one := await only(registry)).realized, one.is_open)
+    assert 1 == (await look(registry, SAVING)).reopened
+    again = await only(registry)
+    assert ("new", None, None, "ben") == (again.status, again.promised, again.realized, again.assignee)
+
+
+async def test_what_is_ignored_stays_ignored(open_registry: RegistryOpener) -> None:
+    """Its figures go on."""
+    registry = await open_registry()
+    await look(registry, SAVING)
+    await registry.recommendations.update([(await only(registry)).id], status="ignored", actor=ADA)
+    assert 0 == (await look(registry, replace(SAVING, spent="3"))).reopened
+    assert ("ignored", "3") == ((one := await only(registry)).status, one.saving.spent)
+
+
+async def test_many_at_once(open_registry: RegistryOpener) -> None:
+    """Each by its id, also those that are not there; an id that comes twice is changed once."""
+    registry = await open_registry()
+    await look(registry, SAVING, OTHER)
+    one, two = [each.id for each in await registry.recommendations.all()]
+    changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
+    assert [(one, True), ("gone", False), (two, True)] == [(id, each is not None) for id, each in changed.items()]
+    assert ["on_hold", "on_hold"] == [each.status for each in await registry.recommendations.all()]
+    assert {("recommendation.change", one), ("recommendation.change", two)} == {
+        (row.action, row.target) for row in await audit_rows(registry)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ids", "changes"),
+    [
+        ([], {"status": "ignored"}),
+        (["x"] * (rules.MAX_AT_ONCE + 1), {"status": "ignored"}),
+        (["x"], {}),
+        (["x"], {"status": "done"}),
+        (["x"], {"assignee": "a\nb"}),
+        (["x"], {"assignee": "a" * (rules.MAX_ASSIGNEE + 1)}),
+    ],
+)
+async def test_what_breaks_a_rule_is_refused(
+    open_registry: RegistryOpener, ids: list[str], changes: dict[str, str]
+) -> None:
+    """Before anything is changed."""
+    table = (await open_registry()).recommendations
+    with pytest.raises(Invalid):
+        await table.update(ids, actor=ADA, **changes)
+
+
+async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no room is counted, and is taken in when there is room again."""
+    monkeypatch.setattr(tables, "MAX_RECOMMENDATIONS", 1)
+    registry = await open_registry()
+    assert (1, 1) == ((done := await look(registry, SAVING, OTHER)).new, done.left_out)
+
+
+async def test_closed_ones_go_unless_somebody_touched_them(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Ninety days after they were last found."""
+    registry = await open_registry()
+    await look(registry, SAVING, OTHER)
+    kept = next(each.id for each in await registry.recommendations.all() if each.saving.key == OTHER.key)
+    await registry.recommendations.comment(kept, ["ask the vendor"], actor=ADA)
+    await look(registry)
+    clock.move(tables.KEPT_S)
+    await look(registry)
+    assert 2 == len(await registry.recommendations.all())
+    clock.move(1)
+    await look(registry)
+    assert kept == (await only(registry)).id
+
+
+async def test_comments(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Several at once, changed and deleted; a number is never given twice, and each change is audited."""
+    registry = await open_registry()
+    table = registry.recommendations
+    await look(registry, SAVING)
+    id = (await only(registry)).id
+    assert [1, 2] == [each.id for each in await table.comment(id, ["one", " two "], actor=ADA)]
+    clock.move(5)
+    changed = await table.change_comment(id, 2, "second", actor=ADA)
+    assert ("second", changed.created + 5) == (changed.text, changed.last_updated)
+    await table.delete_comment(id, 2, actor=ADA)
+    assert [3] == [each.id for each in await table.comment(id, ["three"], actor=ADA)]
+    assert [(1, "one"), (3, "three")] == [(each.id, each.text) for each in await table.comments(id)]
+    assert [
+        "recommendation.comment", "recommendation.comment", "recommendation.comment.change",
+        "recommendation.comment.delete", "recommendation.comment",
+    ] == [row.action for row in await audit_rows(registry)]  # fmt: skip
+
+
+async def test_comments_that_are_refused(open_registry: RegistryOpener) -> None:
+    """On nothing, empty, of another number, or more than there is room for: none is added then."""
+    registry = await open_registry()
+    table = registry.recommendations
+    await look(registry, SAVING)
+    id = (await only(registry)).id
+    for call in (
+        table.comments("gone"),
+        table.comment("gone", ["x"], actor=ADA),
+        table.change_comment(id, 1, "x", actor=ADA),
+        table.delete_comment(id, 1, actor=ADA),
+    ):
+        with pytest.raises(NotThere):
+            await call
+    for texts in ([], [" "], ["fine", "x" * 5000]):
+        with pytest.raises(Invalid):
+            await table.comment(id, texts, actor=ADA)
+    with pytest.raises(NotAllowed, match="200 comments"):
+        await table.comment(id, ["x"] * (rules.MAX_COMMENTS + 1), actor=ADA)
+    assert [] == list(await table.comments(id))
+    assert rules.MAX_COMMENTS == len(await table.comment(id, ["x"] * rules.MAX_COMMENTS, actor=ADA))
+
+
+async def test_a_type_that_is_switched_off_closes_its_recommendations(open_registry: RegistryOpener) -> None:
+    """At once; its thresholds stay what they were, and there is an audit row."""
+    registry = await open_registry()
+    table = registry.recommendations
+    await look(registry, SAVING)
+    await table.change_type(TYPE, {"least_savings": "2.50"}, actor=ADA)
+    off = await table.change_type(TYPE, {"enabled": False}, actor=ADA)
+    assert (False, "2.50", "1") == (off.enabled, off.least_savings, off.least_share)
+    assert {TYPE: off} == await table.types()
+    assert not (await only(registry)).is_open
+    assert [({"enabled": True}, {"enabled": False})] == [
+        (row.before, row.after) for row in await audit_rows(registry) if row.after == {"enabled": False}
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}]
+)
+async def test_thresholds_have_rules(open_registry: RegistryOpener, changes: dict[str, str]) -> None:
+    """A number, not below 0, a share of a hundred percent at most."""
+    table = (await open_registry()).recommendations
+    with pytest.raises(Invalid):
+        await table.change_type(TYPE, changes, actor=ADA)
+    assert {} == await table.types()

@@ -1,0 +1,183 @@
+"""The views of a registry: known dimensions, unique names, a bound, and an audit row for every change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.views import Anomalies, EmailConnection, SlackChannel, View, ViewConnections, ViewDraft
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA = Actor("ada@example.com", "local")
+KNOWN = ("model", "team", "user", "tag:service")
+DRAFT = ViewDraft(
+    name="Search, without tests",
+    filter={"team": ("search", ""), "!tag:service": ("tests",)},
+    principal_dimension="model",
+    connections=ViewConnections(
+        email=EmailConnection(addresses=("ada@example.com",), include_all_organizers=True),
+        slack=(SlackChannel(id="C1", name="costs"),),
+        notify=("oncall", "costs"),
+    ),
+    anomalies=Anomalies(threshold_type="Percent", threshold_value=50),
+    granularity="weekly",
+    group_by=("user", "model"),
+    cost_type="saved_cost",
+    range="last_30d",
+)
+BARE = ViewDraft(name="everything", principal_dimension="team")
+
+pytestmark = pytest.mark.asyncio
+
+
+async def create(registry: Registry, draft: ViewDraft, *, most: int = 10, known: Sequence[str] = KNOWN) -> View:
+    return await registry.views.create(draft, known=known, most=most, actor=ADA)
+
+
+async def change(registry: Registry, id: str, changes: dict[str, Any], *, known: Sequence[str] = KNOWN) -> View:
+    return await registry.views.change(id, changes, known=known, actor=ADA)
+
+
+async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Every field of it, by its id and by its name whatever the case."""
+    registry = await open_registry()
+    made, bare = await create(registry, DRAFT), await create(registry, BARE)
+    await registry.close()
+    again = (await open_registry()).views
+    assert [made, bare] == sorted(again.all(), key=lambda view: view.name != DRAFT.name)
+    assert (made, bare) == (again.get(made.id), again.named("EVERYTHING "))
+    assert all(getattr(DRAFT, name) == getattr(made, name) for name in ViewDraft.__dataclass_fields__)
+    assert (None, None) == (again.find("nobody"), again.named("nobody"))
+
+
+async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry: RegistryOpener) -> None:
+    """In the form of a CostQuery; "" stands for unknown. The channels are those named on either side, each once."""
+    view = await create(await open_registry(), DRAFT)
+    assert ({"team": ("search", "")}, {"tag:service": ("tests",)}) == (view.include, view.exclude)
+    assert ("oncall", "costs") == view.channels
+
+
+async def test_a_change_sets_what_is_given(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """What is not named stays; the audit row holds what changed alone."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    clock.move(60)
+    changed = await change(registry, made.id, {"name": DRAFT.name, "filter": {"user": ("ada",)}})
+    assert replace(made, filter={"user": ("ada",)}, last_updated=made.created + 60) == changed
+    assert changed == registry.views.get(made.id)
+    row = (await audit_rows(registry))[-1]
+    was = {"filter": {"team": ["search", ""], "!tag:service": ["tests"]}}
+    assert ("view.change", was, {"filter": {"user": ["ada"]}}) == (row.action, row.before, row.after)
+
+
+async def test_a_name_is_unique(open_registry: RegistryOpener) -> None:
+    """Without regard to case; the view itself may keep its name."""
+    registry = await open_registry()
+    made, other = await create(registry, DRAFT), await create(registry, BARE)
+    with pytest.raises(AlreadyThere):
+        await create(registry, replace(BARE, name="Everything"))
+    with pytest.raises(AlreadyThere):
+        await change(registry, made.id, {"name": "EVERYTHING"})
+    assert "EVERYTHING" == (await change(registry, other.id, {"name": "EVERYTHING"})).name
+
+
+async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> None:
+    """The refusal names the setting."""
+    registry = await open_registry()
+    await create(registry, DRAFT, most=1)
+    with pytest.raises(NotAllowed, match=r"views\.max"):
+        await create(registry, BARE, most=1)
+    assert 1 == len(registry.views.all())
+
+
+async def test_a_view_with_budgets_is_not_deleted(open_registry: RegistryOpener) -> None:
+    """The refusal names them; without them it goes, and each change has its audit row, none that failed has one."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    for id, view in (("b-1", made.id), ("b-2", "another")):
+        await registry._changes.change(
+            lambda rows, id=id, view=view: rows.put_document("budget", id, {"name": f"budget {id}", "view_id": view})  # type: ignore[misc]
+        )
+    with pytest.raises(NotAllowed, match=r"budget b-1; delete"):
+        await registry.views.delete(made.id, actor=ADA)
+    await registry._changes.change(lambda rows: rows.delete_document("budget", "b-1"))
+    await registry.views.delete(made.id, actor=ADA)
+    assert (None, []) == (registry.views.find(made.id), registry.views.all())
+    with pytest.raises(NotThere):
+        await registry.views.delete(made.id, actor=ADA)
+    with pytest.raises(NotThere):
+        await change(registry, made.id, {})
+    assert [("view.create", made.id), ("view.delete", made.id)] == [
+        (row.action, row.target) for row in await audit_rows(registry)
+    ]
+
+
+async def test_a_view_whose_tag_is_gone_is_broken(open_registry: RegistryOpener) -> None:
+    """It says why; it can be renamed as it is, and a change of its filter has to mend it."""
+    registry = await open_registry()
+    made, known = await create(registry, DRAFT), KNOWN[:-1]
+    assert (None, True) == (made.broken(KNOWN), "tag:service" in (made.broken(known) or ""))
+    assert "renamed" == (await change(registry, made.id, {"name": "renamed"}, known=known)).name
+    with pytest.raises(Invalid, match="tag:service"):
+        await change(registry, made.id, {"group_by": ("team",)}, known=known)
+    assert (await change(registry, made.id, {"filter": {}}, known=known)).broken(known) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": " "},
+        {"name": "x" * 201},
+        {"filter": {"colour": ("red",)}},
+        {"filter": {"!!team": ("a",)}},
+        {"filter": {"team": ()}},
+        {"filter": {"team": ("x" * 257,)}},
+        {"filter": {"team": tuple(map(str, range(501))), "!team": tuple(map(str, range(500)))}},
+        {"principal_dimension": "colour"},
+        {"group_by": ("colour",)},
+        {"group_by": ("team",) * 9},
+        {"granularity": "minutely"},
+        {"cost_type": "usage_amount"},
+        {"range": "ever"},
+        {"anomalies": Anomalies(threshold_type="Absolute")},
+        {"anomalies": Anomalies(threshold_type="Percent")},
+        {"anomalies": Anomalies(threshold_value=0)},
+        {"connections": ViewConnections(email=EmailConnection(addresses=("ada",)))},
+        {"connections": ViewConnections(slack=(SlackChannel(id="", name="x"),))},
+        {"connections": ViewConnections(notify=("",))},
+        {"connections": ViewConnections(notify=("x",) * 51)},
+    ],
+)
+async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wrong: dict[str, Any]) -> None:
+    """When it is created and when it is changed; nothing is kept."""
+    registry = await open_registry()
+    with pytest.raises(Invalid):
+        await create(registry, replace(DRAFT, **wrong))
+    assert [] == registry.views.all()
+    made = await create(registry, DRAFT)
+    with pytest.raises(Invalid):
+        await change(registry, made.id, wrong)
+    assert made == registry.views.get(made.id)
+
+
+async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
+    """A repeated value once; what no file can hold is replaced."""
+    view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
+    assert {"team": ("b", "a", "?")} == view.filter
+
+
+async def test_a_document_that_is_no_view_is_damage(open_registry: RegistryOpener) -> None:
+    """It is said when the registry is opened, as for every other row."""
+    registry = await open_registry()
+    await registry._changes.change(lambda rows: rows.put_document("view", "v", {"name": 1}))
+    await registry.close()
+    with pytest.raises(RegistryDamaged):
+        await open_registry()

@@ -1,0 +1,172 @@
+"""Billing drops that were taken: the rows of a month are what a recount of every operation finds."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from spool.billing.drops import HOUR_S, OPERATIONS, OVERHEAD, REPLACE_DROP, REPLACE_HOURLY, SUM, MonthSize, month_text
+from spool.engines import ENGINES, open_storage
+from spool.identity import Identity
+from spool.listing import ListQuery, SortField
+from spool.log.values import Submission
+from spool.record import BILLING_DATA, BillingDrop
+from spool.settings import SpoolSettings
+from spool.storage import Storage, StorageOptions
+from tests.exporters.spools import record_id
+from tests.moved_clock import MovedClock
+
+MONTH = "2026-11"
+Row = dict[str, str]
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture(params=list(ENGINES))
+async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Storage]:
+    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options, engine=request.param)
+    yield storage
+    await storage.close()
+
+
+def row(hour: int, cost: str = "1", day: int = 1) -> Row:
+    return {"time/usage_start": f"2026-11-{day:02}T{hour:02}:20:00Z", "cost/cost": cost}
+
+
+def drop(n: int, operation: str | None, rows: Sequence[Row], month: str = MONTH, connection: str = "c") -> BillingDrop:
+    return BillingDrop(
+        id=record_id(n),
+        connection_id=connection,
+        month=month,
+        operation=operation,
+        rows=len(rows),
+        body=orjson.dumps({"month": month, "operation": operation, "data": rows}),
+    )
+
+
+async def take(storage: Storage, *drops: BillingDrop) -> None:
+    identities = [Identity(each.id) for each in drops]
+    await storage.log.append(
+        Submission(topic=BILLING_DATA, received=len(drops), records=list(drops), identities=identities)
+    )
+
+
+async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
+    found: list[Row] = orjson.loads(b"".join(month_text(await storage.billing_drops.month(connection, month))))
+    return found
+
+
+async def listed(storage: Storage, connection: str = "c") -> list[tuple[str, int]]:
+    query = ListQuery(sort=SortField("number"), order="asc", identity="number", limit=1000)
+    page = await storage.billing_drops.page(connection, query)
+    return [(each.operation, each.rows) for each in page.rows]
+
+
+async def test_each_operation_does_what_it_says(storage: Storage) -> None:
+    """A sum is added, an hour is replaced where the drop has it, and a whole month gives way."""
+    await take(storage, drop(1, SUM, [row(1, "1"), row(2, "2")]))
+    await take(storage, drop(2, SUM, [row(1, "3")]))
+    assert [row(1, "1"), row(1, "3"), row(2, "2")] == await read(storage)
+    await take(storage, drop(3, REPLACE_HOURLY, [row(1, "4"), row(3, "5")]))
+    assert [row(1, "4"), row(2, "2"), row(3, "5")] == await read(storage)
+    assert [(SUM, 2), (REPLACE_HOURLY, 2)] == await listed(storage)  # of the second drop no row stands
+    await take(storage, drop(4, None, [row(9, "6")]))
+    assert [row(9, "6")] == await read(storage)
+    assert [(REPLACE_DROP, 1)] == await listed(storage)
+
+
+async def test_a_drop_changes_its_month_and_connection_alone(storage: Storage) -> None:
+    """Two drops of one commit are applied in their order, and a repeat under its id changes nothing."""
+    december = {"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}
+    await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, [december], month="2026-12"))
+    await take(storage, drop(3, REPLACE_DROP, [row(2)], connection="other"))
+    await take(storage, drop(1, SUM, [row(1)]))
+    assert ([row(1)], [december]) == (await read(storage), await read(storage, "2026-12"))
+    assert ([row(2)], []) == (await read(storage, connection="other"), await read(storage, "2026-10"))
+
+
+async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
+    """A month of hundreds of drops of every operation, against a list of all rows that is changed by hand."""
+    chance = random.Random(20261121)
+    recount: list[Row] = []
+    for n in range(300):
+        operation = chance.choices(OPERATIONS, weights=(1, 30, 30))[0]
+        hours = chance.sample(range(24), chance.randint(1, 5))
+        rows = [row(hour, f"{n}.{k}", day=chance.randint(1, 30)) for hour in hours for k in range(2)]
+        await take(storage, drop(n, operation, rows))
+        if operation == REPLACE_DROP:
+            recount = []
+        elif operation == REPLACE_HOURLY:
+            gone = {each["time/usage_start"][:13] for each in rows}
+            recount = [each for each in recount if each["time/usage_start"][:13] not in gone]
+        recount += rows
+    recount.sort(key=lambda each: each["time/usage_start"][:13])
+    found = await read(storage)
+    assert recount == found
+    size = await storage.billing_drops.size("c", MONTH)
+    assert len(found) == size.rows
+    assert sum(len(orjson.dumps(each)) for each in found) <= size.bytes <= sum(len(orjson.dumps(e)) + 1 for e in found)
+
+
+async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
+    """By month, without the hours that a drop would replace, and of all months on disk."""
+    rows = [row(1), row(1), row(2)]
+    await take(storage, drop(1, SUM, rows))
+    start = 1_793_491_200 + HOUR_S  # 2026-11-01T01:00:00Z
+    each = len(orjson.dumps(row(1)))
+    packed = [zlib.compress(b",".join(map(orjson.dumps, part)), 1) for part in (rows[:2], rows[2:])]
+    held = [sum(map(len, packed)) + 2 * each + 1, len(packed[1]) + each]
+    assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.billing_drops.size("c", MONTH)
+    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.billing_drops.size("c", MONTH, [start])
+    assert MonthSize() == await storage.billing_drops.size("c", "2026-10")
+    assert sum(map(len, packed)) + 2 * OVERHEAD == await storage.billing_drops.stored()
+
+
+async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock) -> None:
+    """When the last drop of each came, and whether a drop is there."""
+    await take(storage, drop(1, SUM, [row(1)]))
+    clock.move(60)
+    await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
+    assert dict.fromkeys(("c", "other"), clock.now()) == await storage.billing_drops.newest()
+    assert await storage.billing_drops.has("c", MONTH, record_id(2).hex())
+    assert not await storage.billing_drops.has("other", MONTH, record_id(2).hex())
+
+
+async def test_months_and_connections_go(storage: Storage) -> None:
+    """Months before a border, and everything of a connection; nothing else."""
+    december: list[Row] = [{"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}]
+    await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
+    await take(storage, drop(3, SUM, [row(1)], connection="other"))
+    assert 2 == await storage.billing_drops.trim("2026-12")
+    assert ([], december, []) == (
+        await read(storage), await read(storage, "2026-12"), await read(storage, connection="other")
+    )  # fmt: skip
+    assert {"c"} == set(await storage.billing_drops.newest())
+    await storage.billing_drops.forget("c")
+    assert ([], {}, 0) == (
+        await listed(storage), await storage.billing_drops.newest(), await storage.billing_drops.stored()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
+async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
+    """It was taken under other rules: it leaves, and no month shows it."""
+    await take(storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body))
+    assert ([], 1) == (await read(storage), len(await storage.log.read(BILLING_DATA, 1, 1)))
+
+
+async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
+    """With the spaces and the order of their columns."""
+    raw = b'{ "cost/cost" : "1.10",  "time/usage_start":"2026-11-01T10:00:00+02:00"}'
+    record: dict[str, Any] = {"id": record_id(1), "connection_id": "c", "month": MONTH, "operation": SUM, "rows": 1}
+    await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
+    (hour,) = await storage.billing_drops.month("c", MONTH)
+    assert (raw, 1_793_491_200 + 8 * HOUR_S) == (hour.text, hour.hour)

@@ -1,0 +1,229 @@
+"""The table of clusters, on disk and in memory: identity, what a report changes, bounds, and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.clusters import (
+    MAX_CHECKS,
+    MAX_CONFIG_BYTES,
+    MAX_ERROR,
+    MAX_TEXT,
+    Cluster,
+    ClusterChange,
+    ClusterCheck,
+    ClusterRows,
+    ClusterTable,
+)
+from spool.clusters import ReportedCluster as Reported
+from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
+from spool.memory.clusters import MemoryClusters
+from spool.registry.audit import AuditedChange
+from spool.registry.keys import MAX_LABELS
+from spool.registry.operators import Actor
+from spool.sqlite.clusters import SqliteClusters
+from spool.sqlite.database import Database
+from spool.sqlite.migrations import migrate, script
+from tests.moved_clock import MovedClock
+
+WHOLE = Reported(
+    account="123", region="eu", name="mill", state="init_ok", chart_version="1.2", agent_version="1.3",
+    validator_version="1.4", k8s_version="1.31", provider_id="aws:///i-1", release_name="agent", namespace="cost",
+    device="mill-agent", checks=(ClusterCheck(name="api_key_valid", passing=False, error="401"),),
+)  # fmt: skip
+ADA = Actor("ada", "127.0.0.1")
+HEARD = Reported(account="123", region="eu", name="mill")
+
+
+@pytest_asyncio.fixture(params=["sqlite", "memory"])
+async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
+    if request.param == "memory":
+        yield MemoryClusters()
+        return
+    database = await Database.open(
+        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("clusters.sql"),))
+    )
+    yield SqliteClusters(database)
+    await database.close()
+
+
+async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
+    return await ClusterTable.open(rows, clock=clock)
+
+
+@pytest.mark.asyncio
+async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
+    """Every field, those that operators set, too."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    change = ClusterChange(display_name="Mill", labels={"team": "search"}, enabled=False, config={"every": [1, None]})
+    changed = await table.change(WHOLE.id, change, ADA)
+    kept = (await opened(rows, clock)).named("123", "eu", "mill")
+    assert changed == kept == table.find(WHOLE.id)
+    assert kept is not None
+    assert (WHOLE.checks, WHOLE.device, False) == (kept.checks, kept.device, kept.enabled)
+    assert (clock.now(), clock.now(), "ada") == (kept.first_seen, kept.updated_at, kept.updated_by)
+
+
+@pytest.mark.asyncio
+async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
+    """A cluster that is only heard keeps what it told before; an empty list of checks is a report of none."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    [before] = table.all()
+    clock.move(60)
+    await table.report(HEARD)
+    assert replace(before, last_seen=clock.now()) == table.find(WHOLE.id)
+    await table.report(replace(HEARD, state="pod_stopping", checks=()))
+    [after] = table.all()
+    assert ("pod_stopping", (), "1.2") == (after.state, after.checks, after.chart_version)
+
+
+@pytest.mark.asyncio
+async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, clock: MovedClock) -> None:
+    """Also where the texts put together would be the same."""
+    table = await opened(rows, clock)
+    names = (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "b", 'c", "d'), ("", "", "c"))
+    for account, region, name in names:
+        await table.report(Reported(account=account, region=region, name=name))
+    assert len(names) == len(table) == len({cluster.id for cluster in table.all()})
+    assert set(names) == {(each.account, each.region, each.name) for each in (await opened(rows, clock)).all()}
+
+
+@pytest.mark.asyncio
+async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
+    """Each is applied to what the one before left."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    await asyncio.gather(
+        table.change(WHOLE.id, ClusterChange(display_name="Mill"), ADA),
+        table.report(replace(HEARD, namespace="other")),
+        table.change(WHOLE.id, ClusterChange(enabled=False), ADA),
+        table.report(replace(HEARD, k8s_version="1.32")),
+    )
+    [kept] = await rows.load()
+    assert ("Mill", False, "other", "1.32") == (kept.display_name, kept.enabled, kept.namespace, kept.k8s_version)
+
+
+@pytest.mark.asyncio
+async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: MovedClock) -> None:
+    """A new one over it is refused, known ones report on, and a deleted one makes room."""
+    table = await opened(rows, clock)
+    table.max = 1
+    await table.report(WHOLE)
+    other = replace(HEARD, name="other")
+    with pytest.raises(SpoolFull, match=r"clusters\.max"):
+        await table.report(other)
+    await table.report(HEARD)
+    await table.delete(WHOLE.id, ADA)
+    await table.report(other)
+    assert ["other"] == [each.name for each in table.all()] == [each.name for each in await rows.load()]
+
+
+@pytest.mark.asyncio
+async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
+    """A name that is too long is refused, because it could be mistaken; other texts are cut."""
+    table = await opened(rows, clock)
+    check = ClusterCheck(name="n" * 999, passing=True, error="e" * 9999)
+    name = "n" * MAX_TEXT
+    await table.report(replace(WHOLE, name=name, state="s" * 999, checks=(check,) * 999))
+    [kept] = await rows.load()
+    assert ("s" * MAX_TEXT, MAX_CHECKS) == (kept.state, len(kept.checks))
+    assert {(MAX_TEXT, MAX_ERROR)} == {(len(each.name), len(each.error)) for each in kept.checks}
+    for wrong in ("", name + "n"):
+        with pytest.raises(Invalid, match=str(MAX_TEXT)):
+            await table.report(replace(WHOLE, name=wrong))
+    assert 1 == len(table)
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: MovedClock) -> None:
+    """Nor deleted."""
+    table = await opened(rows, clock)
+    with pytest.raises(NotThere):
+        await table.change("none", ClusterChange(enabled=False), ADA)
+    with pytest.raises(NotThere):
+        await table.delete("none", ADA)
+
+
+@pytest.mark.asyncio
+async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows, clock: MovedClock) -> None:
+    """A label that is None goes."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    await table.change(WHOLE.id, ClusterChange(labels={"a": "1", "b": "2"}, config={"x": 1}), ADA)
+    await table.change(WHOLE.id, ClusterChange(labels={"a": None, "c": "3"}, config={"y": 2}), ADA)
+    [kept] = await rows.load()
+    assert ({"b": "2", "c": "3"}, {"y": 2}) == (kept.labels, kept.config)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused"),
+    [
+        (ClusterChange(display_name="n" * MAX_TEXT), ClusterChange(display_name="n" * (MAX_TEXT + 1))),
+        (ClusterChange(display_name=""), ClusterChange(display_name="a\nb")),
+        (
+            ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}'))}),
+            ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}') + 1)}),
+        ),
+        (
+            ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS)}),
+            ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS + 1)}),
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_operators_set_is_bounded(
+    rows: ClusterRows, clock: MovedClock, allowed: ClusterChange, refused: ClusterChange
+) -> None:
+    """Up to its limit it is kept; beyond it nothing is changed."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    kept = await table.change(WHOLE.id, allowed, ADA)
+    with pytest.raises(Invalid):
+        await table.change(WHOLE.id, refused, ADA)
+    assert kept == table.find(WHOLE.id)
+
+
+@pytest.mark.asyncio
+async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
+    """With what was there before; what cannot be audited is not done."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    told: list[AuditedChange] = []
+
+    async def note(changes: Sequence[AuditedChange]) -> None:
+        if len(told) == 2:
+            raise SpoolUnavailable("the audit list cannot be written")
+        told.extend(changes)
+
+    table.auditor = note
+    await table.change(WHOLE.id, ClusterChange(enabled=False), ADA)
+    await table.change(WHOLE.id, ClusterChange(display_name="Mill"), ADA)
+    with pytest.raises(SpoolUnavailable):
+        await table.delete(WHOLE.id, ADA)
+    assert [({"enabled": True}, {"enabled": False}), ({"display_name": ""}, {"display_name": "Mill"})] == [
+        (each.before, each.after) for each in told
+    ]
+    assert {("cluster.update", f"mill ({WHOLE.id})", ADA)} == {(each.action, each.target, each.actor) for each in told}
+    assert 1 == len(table) == len(await rows.load())
+
+
+class _Full(MemoryClusters):
+    async def write(self, cluster: Cluster) -> None:
+        raise SpoolUnavailable("the disk is full")
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
+    """A report that could not be kept changes nothing."""
+    table = await opened(_Full(), clock)
+    with pytest.raises(SpoolUnavailable):
+        await table.report(WHOLE)
+    assert [] == table.all()

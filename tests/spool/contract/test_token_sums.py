@@ -1,0 +1,72 @@
+"""The priceable sums of a day, whether the engine has it by hours or summed up: a recount of the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from decimal import Decimal
+
+import pytest
+
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.sums import DAY_S, HOUR_S
+from spool.record import NS, Inference
+from tests.spool.contract.test_ledger import Ledgers, ledgers  # noqa: F401 - the fixture
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
+
+
+def traffic() -> list[Inference]:
+    """Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced."""
+    return [
+        call(start_time=(day + hour * HOUR_S) * NS, team=team, **fields)
+        for day in DAYS
+        for hour in (1, 2, 9)
+        for team in ("a", "b")
+        for fields in (
+            {},
+            {"cost": "0.1", "cost_source": "reported", "cache_read_tokens": 40},
+            {"status": "cached"},
+            {"status": "error", "cost": "0.02", "cost_source": "reported"},
+            {"estimated_cost": None, "cost_source": "none"},
+            {"input_tokens": None, "cost": "5", "cost_source": "reported"},
+        )
+    ]
+
+
+async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decimal]]:
+    """(day, team) -> calls, input tokens and cost."""
+    found: dict[tuple[int, str], tuple[int, int, Decimal]] = defaultdict(lambda: (0, 0, Decimal(0)))
+    for day in DAYS:
+        for each in await ledger.sums_of_day(day, most=100):
+            assert each.day == day == each.tokens.time // NS
+            place = day, str(each.dimensions.team)
+            calls, tokens, cost = found[place]
+            cost += Decimal(money.text(each.cost))
+            found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost
+    return dict(found)
+
+
+async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:  # noqa: F811
+    """Nine calls a day and team cost something and have a known input; the same before and after a day is summed up."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
+    log.add(traffic(), at=clock.at)
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    expected = {(day, team): (9, 900, Decimal("0.36105")) for day in DAYS for team in ("a", "b")}
+    assert expected == await by_day(ledger)
+    await ledger.tidy()
+    assert expected == await by_day(ledger)
+
+
+async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:  # noqa: F811
+    """And no more than were asked for."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
+    log.add([call(team=team, cost=cost, cost_source="reported") for team, cost in (("a", "1"), ("b", "3"), ("c", "2"))])
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    assert ["b", "c"] == [each.dimensions.team for each in await ledger.sums_of_day(BEGIN, most=2)]
+    assert [] == await ledger.sums_of_day(BEGIN - DAY_S, most=2)

@@ -1,0 +1,41 @@
+"""Spans by name: the calendar of a zone decides, and what is not over ends with the running hour."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spool.ledger.ranges import RANGES, span
+
+NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)  # 1 April in Berlin, whose clocks went forward on 29 March
+END = "2026-03-31T23:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("name", "zone", "since", "until"),
+    [
+        ("mtd", "UTC", "2026-03-01T00:00:00+00:00", END),
+        ("mtd", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
+        ("last_month", "UTC", "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"),
+        ("last_month", "Europe/Berlin", "2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00"),
+        ("last_7d", "UTC", "2026-03-25T00:00:00+00:00", END),
+        ("last_7d", "Europe/Berlin", "2026-03-26T00:00:00+01:00", END),
+        ("last_30d", "UTC", "2026-03-02T00:00:00+00:00", END),
+        ("last_90d", "UTC", "2026-01-01T00:00:00+00:00", END),
+        ("ytd", "Europe/Berlin", "2026-01-01T00:00:00+01:00", END),
+    ],
+)
+def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
+    """Today is one of its days."""
+    begin, end = span(name, NOW.timestamp(), ZoneInfo(zone))
+    assert (since, until) == (begin.isoformat(), end.isoformat())
+
+
+@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("day", [datetime(2024, 2, 29, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_span_begins_before_it_ends(name: str, day: datetime) -> None:
+    """Also on the first day of a year, and on one that is not in every year."""
+    begin, end = span(name, day.timestamp())
+    assert begin < end
