@@ -19,7 +19,7 @@ from typing import NamedTuple
 from spool.identity import Identity
 from spool.installation import derived
 from spool.log.runs import IdRun, marked, merge
-from spool.record import NS, TOPICS
+from spool.record import NS, TOPICS, Record
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
@@ -321,14 +321,21 @@ class _Plan:
         self.removed += [run for run in runs if run.key not in new]
 
 
-def hours_around(start_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
-    """The hour under which an id is kept, and the hours in which the same call may already be known."""
-    if start_time is None or (age := now_ns - start_time) < _TOO_FAR_AHEAD_NS:
-        hour = now_ns // HOUR_NS
-        return hour, range(hour, hour - DAY_HOURS - 1, -1)
+def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
+    """The hour under which the id of a record is kept, and the hours in which the same call may already be known."""
+    if record.start_time is not None:
+        return hours_around(record.start_time, now_ns)
+    return hours_before(getattr(record, "end_time", None), now_ns)
+
+
+def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
+    """As `hours_of`, by the start of the call."""
+    age = now_ns - start_time
+    if age < _TOO_FAR_AHEAD_NS:
+        return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
     past = age + into  # since its hour began
-    if past >= HOUR_NS:  # an earlier report that told no start is kept under the hour of its arrival
+    if past >= HOUR_NS:  # an earlier report that told no start is kept under the hour of its end or arrival
         first = hour - 1 if into < NEAR_NS else hour
         later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
         return hour, range(first, hour + later + 1)
@@ -337,6 +344,16 @@ def hours_around(start_time: int | None, now_ns: int) -> tuple[int, Iterable[int
     if into >= HOUR_NS - NEAR_NS:
         return hour, (hour, hour + 1)
     return hour, (hour,)
+
+
+def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
+    """As `hours_of`, without a start: by the end of the call, else by its arrival; it began in the day before."""
+    arrival = now_ns // HOUR_NS
+    if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
+        end_time = now_ns
+    hour = end_time // HOUR_NS
+    last = max(hour, min(arrival, hour + DAY_HOURS))  # an earlier report that told no time is kept under its arrival
+    return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}

@@ -19,7 +19,7 @@ from spool.log.amendments import PRICED_BY, amended, disagree, missing
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.event_types import EventSum, types_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Submission
@@ -169,7 +169,7 @@ class _Work:
                 records.append(record)
                 continue
             id = index.id_of(known_as)
-            hour, near = hours_around(record.start_time, now_ns)
+            hour, near = hours_of(record, now_ns)
             place = ids.get(id)
             if place is None:
                 place = index.find(identity, id, near, now)

@@ -8,9 +8,9 @@ from array import array
 import pytest
 
 from spool.identity import Identity
-from spool.log.duplicates import DuplicateIndex, hours_around, place, place_of
+from spool.log.duplicates import DuplicateIndex, hours_around, hours_of, place, place_of
 from spool.log.runs import IdRun, count_repeats, marked, merge, packed, unpacked
-from spool.record import AI_TELEMETRY, NS, TOPICS
+from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
 
 NOON = 1_790_000_000
 HOUR = 3600
@@ -63,26 +63,32 @@ def test_places_hold_topic_and_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_s", "hour", "near"),
+    ("start_s", "end_s", "hour", "near"),
     [
-        (HOUR * 100 + 1800, 100, [100]),
-        (HOUR * 100 + 60, 100, [100, 99]),
-        (HOUR * 100 + 3599, 100, [100, 101]),
-        (HOUR * 99 + 1800, 99, [99, 100]),
-        (HOUR * 10 + 1800, 10, list(range(10, 35))),
-        (HOUR * 10 + 60, 10, list(range(9, 35))),
-        (HOUR * 10 + 3599, 10, list(range(10, 35))),
-        (None, 100, list(range(100, 75, -1))),
-        (HOUR * 102, 100, list(range(100, 75, -1))),
-        (-HOUR * 5 + 1800, -5, list(range(-5, 20))),
+        (HOUR * 100 + 1800, None, 100, [100]),
+        (HOUR * 100 + 60, None, 100, [100, 99]),
+        (HOUR * 100 + 3599, None, 100, [100, 101]),
+        (HOUR * 99 + 1800, None, 99, [99, 100]),
+        (HOUR * 10 + 1800, HOUR * 11, 10, list(range(10, 35))),
+        (HOUR * 10 + 60, None, 10, list(range(9, 35))),
+        (HOUR * 10 + 3599, None, 10, list(range(10, 35))),
+        (None, None, 100, list(range(100, 75, -1))),
+        (HOUR * 102, None, 100, list(range(100, 75, -1))),
+        (None, HOUR * 102, 100, list(range(100, 75, -1))),
+        (None, HOUR * 100 + 1, 100, list(range(100, 75, -1))),
+        (None, HOUR * 98 + 5, 98, list(range(100, 73, -1))),
+        (None, HOUR * 40 + 5, 40, list(range(64, 15, -1))),
+        (-HOUR * 5 + 1800, None, -5, list(range(-5, 20))),
     ],
 )
-def test_hours_around_a_start(start_s: int | None, hour: int, near: list[int]) -> None:
+def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
     A quarter of an hour on both sides, and the day after the start, in which a report without it may have come; the day
-    before the arrival when the start is not known or not believed.
+    before the end, or the arrival, when the start is not known or not believed, and the day after it.
     """
-    kept, looked = hours_around(None if start_s is None else start_s * NS, HOUR * 100 * NS + 5)
+    times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
+    record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
+    kept, looked = hours_of(record, HOUR * 100 * NS + 5)
     assert (hour, near) == (kept, list(looked))
 
 

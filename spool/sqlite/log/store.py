@@ -208,7 +208,7 @@ def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: s
                     id = index.id_of(name)
                     if not index.knows(id) and id not in ids:
                         ids[id] = duplicates.place(topic, number)
-                        hours.append(duplicates.hours_around(record.start_time, now_ns)[0])
+                        hours.append(duplicates.hours_of(record, now_ns)[0])
             index.add(ids, hours, entry.committed_at)
 
 

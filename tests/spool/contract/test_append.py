@@ -240,6 +240,24 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(open_spool: Opener
     assert (2 if new else 1) == len(await everything(log))
 
 
+@pytest.mark.parametrize("told_first", ["start_time", "end_time"])
+async def test_an_old_call_is_known_by_its_end_alone(open_spool: Opener, clock: MovedClock, told_first: str) -> None:
+    """A call of last week whose start only one of two reports tells is one call, also once its id is in a run."""
+    log = (await open_spool()).log
+    begun = NOON - 5 * 86_400
+    by_start = call(1, at=begun, end_time=(begun + 1) * NS)
+    by_end = call(1, start_time=None, end_time=(begun + 1) * NS)
+    reports = (by_start, by_end) if told_first == "start_time" else (by_end, by_start)
+
+    await add(log, reports[0])
+    clock.move(90_000)
+    await add(log, call(2))  # the first id is a day old by now
+    await add(log, reports[1])
+
+    assert [reports[0][0], call(2)[0]] == await everything(log)
+    assert 1 == (await topic_terms(log))["duplicates"]
+
+
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("in_one_request", [False, True])
 async def test_reports_that_share_only_a_further_name_are_one_call(
