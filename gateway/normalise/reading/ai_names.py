@@ -20,6 +20,7 @@ _TOKEN_COUNT = re.compile(
 )
 _COUNT_ALONE = frozenset({"tokens", "tokenCount", "token_count"})
 _NOTHING = frozenset({b"null", b"0", b"0.0", b'""', b'"0"', b'"-"', b'"None"', b"{}", b"[]", b"false"})
+_LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
@@ -40,9 +41,13 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
     for name, value in members.items():
         if _counts(name, value):
             yield name
-        elif bytes(memoryview(value)[:1]) == b"{" and len(bytes(value)) <= _LARGEST:
+        elif len(value) <= _LARGEST and bytes(memoryview(value)[:1]) == b"{":
             yield from (f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each))
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
-    return (name in _COUNT_ALONE or is_ai_name(name)) and bytes(value) not in _NOTHING
+    return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
+
+
+def _is_nothing(value: msgspec.Raw) -> bool:
+    return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING  # a large one is not copied to be compared
