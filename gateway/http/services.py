@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.allocation.published import Published
 from gateway.attempts import Buckets
 from gateway.authentication.access import Access
 from gateway.authentication.tool_calls import ToolCalls
@@ -182,11 +183,13 @@ class OperatorServices:
     sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
     tool_calls: ToolCalls = field(init=False, repr=False)
+    published: Published = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.tool_calls = ToolCalls(self.clock, self.mcp)
+        self.published = Published(self.ledger)
         self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 

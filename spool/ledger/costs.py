@@ -23,8 +23,9 @@ def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
 
     ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is kept there.
     """
-    for name in (*query.group_by, *query.include, *query.exclude):
-        check_dimension(name)
+    for name in query.named:
+        if name not in query.derived:
+            check_dimension(name)
     state = state_of(rows)
     asked = list(periods(query))
     kept.check(rows, state["hourly"], (moment.timestamp() for period in asked for moment in period))

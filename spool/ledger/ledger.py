@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
 from spool.ledger import counting, kept
 from spool.ledger.costs import costs
 from spool.ledger.counting import Placement, state_of
+from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
@@ -77,6 +78,7 @@ class Ledger:
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
+        self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._turn = asyncio.Lock()
         self._reach = 1
@@ -204,7 +206,9 @@ class Ledger:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum."""
-        return await self._read(lambda rows: costs(rows, query))
+        derived = {**self._derived, **query.derived}
+        asked = replace(query, derived={name: derived[name] for name in query.named if name in derived})
+        return await self._read(lambda rows: costs(rows, asked))
 
     async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
@@ -243,12 +247,25 @@ class Ledger:
 
     async def values(self, dimension: str) -> Sequence[str]:
         """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
-        check_dimension(dimension)
-        return await self._read(lambda rows: rows.values(dimension, MOST_VALUES))
+        derived = self._derived.get(dimension)
+        if derived is None:
+            check_dimension(dimension)
+        return await self._read(lambda rows: rows.values(derived or dimension, MOST_VALUES))
+
+    def derive(self, dimensions: Sequence[Derived]) -> None:
+        """From now on costs can be grouped and filtered by these, too, and by no other derived ones."""
+        self._derived = {each.name: each for each in dimensions}
+
+    def derived(self) -> Sequence[Derived]:
+        return tuple(self._derived.values())
+
+    def own_dimensions(self) -> Sequence[str]:
+        """The dimensions that sums are kept by."""
+        return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """What costs can be grouped and filtered by."""
-        return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
+        """What costs can be grouped and filtered by: its own dimensions, and those derived from them."""
+        return (*self.own_dimensions(), *self._derived)
 
     async def state(self) -> LedgerState:
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows()))

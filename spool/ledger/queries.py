@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from spool.ledger.derived import DerivedDimensions
 from spool.ledger.sums import COUNTS, LATENCY, MONEY
 
 DIMENSIONS = (
@@ -36,6 +37,8 @@ class CostQuery:
 
     `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was not asked
     for may be 0, and saves its part of the work.
+
+    `derived` are dimensions that this question knows beside those of the ledger.
     """
 
     since: datetime
@@ -46,6 +49,12 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
+    derived: DerivedDimensions = field(default_factory=dict)
+
+    @property
+    def named(self) -> Sequence[str]:
+        """Every dimension that the question names."""
+        return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from spool.ledger.derived import Derived
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import Dimensions, Measures
 
@@ -110,7 +111,7 @@ class LedgerRows(Protocol):
         """What the query's filters let through of the periods that begin in [since, until), by its groups."""
         ...
 
-    def values(self, dimension: str, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         """The first known values of a dimension, in order."""
         ...
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from spool.ledger.derived import Derived
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery
 from spool.ledger.rows import GroupSum, LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, INPUT_UNKNOWN, Dimensions, Measures
@@ -117,12 +118,12 @@ class MemoryLedgerRows:
             dimensions = self._dimensions[number]
             if not since <= start < until or not _passes(dimensions, query):
                 continue
-            group = tuple(_value(dimensions, name) or None for name in query.group_by)
+            group = tuple(_value(dimensions, query.derived.get(name, name)) or None for name in query.group_by)
             key = (group, dimensions.status, dimensions.cost_source)
             groups[key] = _added(groups[key], measures) if key in groups else measures
         return [GroupSum(*key, measures) for key, measures in groups.items()]
 
-    def values(self, dimension: str, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         found = {_value(dimensions, dimension) for dimensions in self._numbers}
         return sorted(found - {""})[:limit]
 
@@ -163,13 +164,16 @@ def _added(first: Measures, second: Measures) -> Measures:
 
 def _passes(dimensions: Dimensions, query: CostQuery) -> bool:
     for name, wanted in query.include.items():
-        if _value(dimensions, name) not in wanted:
+        if _value(dimensions, query.derived.get(name, name)) not in wanted:
             return False
-    return not any(_value(dimensions, name) in unwanted for name, unwanted in query.exclude.items())
+    excluded = query.exclude.items()
+    return not any(_value(dimensions, query.derived.get(name, name)) in unwanted for name, unwanted in excluded)
 
 
-def _value(dimensions: Dimensions, name: str) -> str:
+def _value(dimensions: Dimensions, name: str | Derived) -> str:
     """A dimension's value; "" if unknown."""
+    if isinstance(name, Derived):
+        return name.value(tuple(_value(dimensions, source) for source in name.sources))
     if name in DIMENSIONS:
         return str(getattr(dimensions, name))
     tags: dict[str, str] = json.loads(dimensions.tags) if dimensions.tags else {}

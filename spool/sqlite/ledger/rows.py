@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from spool.ledger import money
+from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.rows import GroupSum
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, INPUT_UNKNOWN, LATENCY, MONEY, Dimensions, Measures
@@ -26,6 +27,7 @@ _SUMMED = ", ".join(f"SUM({column})" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
 _SET_STATE = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+_FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 _PRICEABLE_COLUMNS = ", ".join([*(f"k.{name}" for name in Dimensions._fields), *(f"h.{name}" for name in COLUMNS)])
 _NOTE_PERIOD = """
     INSERT INTO periods (width, start, first) VALUES (?, ?, ?)
@@ -159,7 +161,8 @@ class SqliteLedgerRows:
         return int(count)
 
     def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
-        names = [_expression(name) for name in query.group_by]
+        self._derive(query.derived)
+        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
         needed = needed_sums(query.measures)
         wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
         sums = [f"SUM(h.{name})" if name in wanted else "0" for name in COLUMNS]
@@ -181,10 +184,21 @@ class SqliteLedgerRows:
             status, cost_source, *sums = row[len(names) :]
             yield GroupSum(group, status, cost_source, _measures(sums))
 
-    def values(self, dimension: str, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
+        if isinstance(dimension, Derived):
+            self._derive({dimension.name: dimension})
         column = _expression(dimension)
         statement = f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
         return [value for (value,) in self._connection.execute(statement, (limit,))]
+
+    def _derive(self, derived: DerivedDimensions) -> None:
+        """Let statements of this transaction call the dimensions' functions, by their names."""
+        if not derived:
+            return
+        functions = {name: each.value for name, each in derived.items()}
+        self._connection.create_function(
+            _FUNCTION, -1, lambda name, *values: functions[name](values), deterministic=True
+        )
 
 
 def _columns(measures: Measures) -> Iterator[int]:
@@ -205,13 +219,16 @@ def _where(query: CostQuery) -> tuple[str, list[str]]:
     terms, values = "", list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
         for name, wanted in chosen.items():
-            terms += f" AND {_expression(name)} {word} ({', '.join('?' * len(wanted))})"
+            terms += f" AND {_expression(query.derived.get(name, name))} {word} ({', '.join('?' * len(wanted))})"
             values += wanted
     return terms, values
 
 
-def _expression(dimension: str) -> str:
+def _expression(dimension: str | Derived) -> str:
     """SQL for a dimension. A tag's name is made part of a JSON path."""
+    if isinstance(dimension, Derived):
+        name = dimension.name.replace("'", "''")
+        return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
     path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
 from pathlib import Path
@@ -20,6 +21,7 @@ from spool import memory
 from spool.clock import Clock
 from spool.errors import NotAllowed
 from spool.identity import of_call
+from spool.ledger.derived import Derived
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
@@ -419,6 +421,45 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
 
 def everything(*dimensions: str) -> CostQuery:
     return CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=dimensions)
+
+
+OWNER = Derived(
+    name="Own:'er",
+    label="Owner",
+    sources=("team", "tag:service"),
+    value=lambda values: "" if values == ("", "") else "-".join(values),
+)
+SIZE = Derived(name="Size", label="Size", sources=("model",), value=lambda values: "large" if values[0] else "small")
+
+
+@pytest.mark.asyncio
+async def test_derived_dimensions(ledgers: Ledgers) -> None:
+    """What is a function of the ledger's dimensions groups, filters and has values as they do."""
+    log, ledger = FakeLog(), await ledgers.open()
+    for model, team, service in (("m", "a", "x"), ("m", "a", "y"), (None, "a", "x"), ("m", None, None)):
+        tags = {"service": service} if service else {}
+        log.add([call(response_model=model, request_model=None, team=team, tags=tags], at=BEGIN)
+    await ledger.catch_up(log)
+    assert [] == list(ledger.derived())
+    with pytest.raises(ValueError, match="no dimension"):
+        await total(ledger, group_by=["Size"])
+    ledger.derive([OWNER, SIZE])
+    assert (*ledger.own_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
+    groups = [OWNER.name, "Size", "team"]
+    rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=groups))
+    assert [(None, "large", None), ("a-x", "large", "a"), ("a-x", "small", "a"), ("a-y", "large", "a")] == [
+        row.group for row in rows
+    ]
+    assert 4 == (await total(ledger)).calls
+    assert ["a-x", "a-y"] == list(await ledger.values(OWNER.name))
+    assert 2 == (await total(ledger, include={OWNER.name: ["a-x"]})).calls
+    assert 1 == (await total(ledger, include={OWNER.name: [""]})).calls
+    assert 1 == (await total(ledger, include={OWNER.name: ["a-x"]}, exclude={"Size": ["small"]})).calls
+    other = replace(SIZE, value=lambda values: "any")
+    assert ("any",) == (await total(ledger, group_by=["Size"], derived={"Size": other})).group
+    ledger.derive([])
+    with pytest.raises(ValueError, match="no dimension"):
+        await ledger.values("Size")
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,119 @@
+"""A definition as values: dimensions, each with the rules that give its elements, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+PREFIX = "User:Defined:"  # before the key of a dimension: so it is named in queries and by rules
+NORMALIZE, LOWER, UPPER, TRIM, SPLIT = "Normalize", "Lower", "Upper", "Trim", "Split"
+EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH = "Equals", "BeginsWith", "Contains", "EndsWith"
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What is made of a value before it is looked at. `delimiter` and `index` belong to SPLIT."""
+
+    type: str
+    delimiter: str = ""
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose values are looked at: dimensions of the ledger, or earlier ones by their ids. `first`: the first known."""
+
+    names: tuple[str, ...]
+    first: bool = False
+    transforms: tuple[Transform, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCondition:
+    """Passes if a value of the source is, begins with, contains or ends with one of these."""
+
+    source: Source
+    operator: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HasValue:
+    """Passes if a value of the source is known; `wanted` false: if none is."""
+
+    source: Source
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoneOf:
+    conditions: tuple[Condition, ...]
+
+
+Condition: TypeAlias = "ValueCondition | HasValue | AllOf | AnyOf | NoneOf"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What passes one of the conditions is the element `name`."""
+
+    name: str
+    condition: AnyOf
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """What passes is the element that its source names; several sources are joined by `form`, {0} is the first."""
+
+    source: Source
+    form: str = ""
+    condition: AnyOf | None = None
+
+
+Rule: TypeAlias = "Group | GroupBy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """The first rule that matches gives the element, else `default`; "" is unknown."""
+
+    id: str  # with PREFIX
+    name: str
+    rules: tuple[Rule, ...]
+    default: str = ""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """Every dimension that its rules look at, each once."""
+        return tuple(dict.fromkeys(name for rule in self.rules for name in _sources_of_rule(rule)))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    dimensions: Sequence[Dimension] = ()
+
+
+def _sources_of_rule(rule: Rule) -> Iterator[str]:
+    if isinstance(rule, GroupBy):
+        yield from rule.source.names
+    if rule.condition is not None:
+        yield from _sources_of(rule.condition)
+
+
+def _sources_of(condition: Condition) -> Iterator[str]:
+    if isinstance(condition, ValueCondition | HasValue):
+        yield from condition.source.names
+        return
+    for each in condition.conditions:
+        yield from _sources_of(each)

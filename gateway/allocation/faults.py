@@ -1,0 +1,50 @@
+"""What is wrong with a definition: every fault at once, each with its value and its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+Path: TypeAlias = "tuple[str | int, ...]"
+MAX_FAULTS = 100  # of one definition; whoever mends these sees the others
+_SHOWN = 100  # characters of a value
+
+
+class Fault(NamedTuple):
+    """`error` says what to do, `value` is what stands there, `path` leads to it: keys, and places of lists from 0."""
+
+    error: str
+    value: str
+    path: list[str | int]
+
+
+class InvalidDefinition(Exception):
+    """The text is no definition that this Tollhouse can carry out."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(each.error for each in faults))
+        self.faults = list(faults)
+
+
+class Faults:
+    """Collects the faults of one definition, up to MAX_FAULTS."""
+
+    def __init__(self) -> None:
+        self._found: list[Fault] = []
+
+    def add(self, error: str, value: object, path: Path) -> None:
+        if len(self._found) < MAX_FAULTS:
+            self._found.append(Fault(error, _shown(value), list(path)))
+
+    def check(self) -> None:
+        """InvalidDefinition if there are any."""
+        if self._found:
+            raise InvalidDefinition(self._found)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+    if value is None:
+        return ""
+    return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else str(value)

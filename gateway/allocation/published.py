@@ -1,0 +1,36 @@
+"""The definition that is in force. The ledger asks it for dimensions beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.allocation.definition import Definition, Dimension
+from gateway.allocation.evaluation import decisions
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+
+
+class Published:
+    """`put` takes effect at once: questions that are being answered keep the definition that they began with."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._definition = Definition()
+        self.version = ""  # "" while there is none
+
+    def put(self, definition: Definition, *, version: str) -> None:
+        """Replace what is in force."""
+        self._ledger.derive(derived(definition))
+        self._definition = definition
+        self.version = version
+
+    def dimensions(self) -> Sequence[Dimension]:
+        return self._definition.dimensions
+
+
+def derived(definition: Definition) -> Sequence[Derived]:
+    """What the ledger can group and filter by under a definition."""
+    return [
+        Derived(name=each.dimension.id, label=each.dimension.name, sources=each.sources, value=each.element)
+        for each in decisions(definition)
+    ]
