@@ -438,7 +438,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     log, ledger = FakeLog(), await ledgers.open()
     for model, team, service in (("m", "a", "x"), ("m", "a", "y"), (None, "a", "x"), ("m", None, None)):
         tags = {"service": service} if service else {}
-        log.add([call(response_model=model, request_model=None, team=team, tags=tags], at=BEGIN)
+        log.add([call(response_model=model, request_model=None, team=team, tags=tags)], at=BEGIN)
     await ledger.catch_up(log)
     assert [] == list(ledger.derived())
     with pytest.raises(ValueError, match="no dimension"):
