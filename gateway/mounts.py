@@ -1,11 +1,26 @@
-"""Where the operator's side is mounted, on every listener and on the operator socket."""
+"""
+Where the operator's side is mounted, on every listener and on the operator socket, and where that socket is.
+
+It imports nothing of the server: a command that asks a running server is to start at once.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
+AS = "X-Tollhouse-As"  # the header that names who asks on the operator socket
 
 
 def console_link(url: str, secret: str) -> str:
     """The secret stands in the fragment, which no browser sends and no log keeps."""
     return f"{url}#link={secret}"
+
+
+def socket_path(directory: Path) -> Path:
+    """Where a client finds the operator socket of a running server."""
+    try:
+        return Path((directory / "operator.path").read_text("utf-8").strip())
+    except FileNotFoundError:
+        return directory / "operator.sock"

@@ -19,12 +19,12 @@ from gateway.http.answers import uncached_json
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
 from gateway.http.services import OperatorServices
+from gateway.mounts import AS
 from gateway.operator.address import SAFE_METHODS, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest
 from spool.registry.operators import ADMIN, VIEWER, Actor, at_least
 
-AS = "X-Tollhouse-As"
 MAX_ACTOR = 200
 
 LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only there

@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.mounts import OPERATOR_API
+from gateway.mounts import OPERATOR_API, socket_path
 from gateway.operator.admission import LOCAL
 
 MAX_PATH_BYTES = 100
@@ -71,14 +71,6 @@ class OperatorSocket:
             with contextlib.suppress(OSError):  # gone already, or somebody else's things are in it
                 old.parent.rmdir()
         pointer.unlink(missing_ok=True)
-
-
-def socket_path(directory: Path) -> Path:
-    """Where a client finds the socket of a running server."""
-    try:
-        return Path((directory / "operator.path").read_text("utf-8").strip())
-    except FileNotFoundError:
-        return directory / "operator.sock"
 
 
 def _write(path: Path, text: str) -> None:

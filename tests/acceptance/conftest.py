@@ -19,9 +19,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mounts import OPERATOR_API
-from gateway.operator.admission import AS
-from gateway.operator.socket import socket_path
+from gateway.mounts import AS, OPERATOR_API, socket_path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("tollhouse")

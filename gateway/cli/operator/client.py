@@ -11,7 +11,7 @@ import getpass
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,11 +25,7 @@ from yarl import URL
 
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.sections import Config, ConfigError
-from gateway.mounts import OPERATOR_API
-from gateway.offline import open_offline
-from gateway.operator.admission import AS
-from gateway.operator.socket import socket_path
-from spool.engines import SQLITE, engine_of
+from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
 
 PATIENCE_S = 5.0
@@ -90,8 +86,8 @@ class OperatorClient:
 
         The command ends when the stream is refused.
         """
-        socket = socket_path(self.config.data_dir)
-        if not await _answers(socket):
+        socket = await _running(self.config.data_dir)
+        if socket is None:
             fail(f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name another --data")
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
@@ -118,44 +114,53 @@ class OperatorClient:
 @asynccontextmanager
 async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
-    A socket with the operator API.
+    A socket with the operator API: that of a server that answers, else one over the data directory.
 
     The lock of the data directory says whether a server runs; while one starts or stops, this waits for
     PATIENCE_S.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        try:
+        if (running := await _running(config.data_dir)) is not None:
+            yield running
+            return
+        from gateway.offline import open_offline  # the whole operator API: its import takes longer than a call
+
+        with suppress(SpoolLocked):  # a server begins or ends there
             async with open_offline(config, version=version("tollhouse"), names_routes=names_routes) as socket:
                 yield socket
                 return
-        except SpoolLocked:
-            socket = socket_path(config.data_dir)
-        if await _answers(socket):
-            yield socket
-            return
         if time.monotonic() > deadline:
             fail("Tollhouse is starting or stopping, or too busy to answer; look at its log")
         await asyncio.sleep(RETRY_EVERY_S)
 
 
-async def _answers(socket: Path) -> bool:
-    """Whether a server answers there: one without a free descriptor accepts nobody, and a connection waits for ever."""
+async def _running(data_dir: Path) -> Path | None:
+    """
+    The socket of the server over a data directory; None if nobody answers on it.
+
+    A server without a free descriptor accepts nobody, and a connection to it waits for ever.
+    """
     try:
+        socket = socket_path(data_dir)
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(str(socket))
             try:
                 writer.write(b"GET / HTTP/1.0\r\n\r\n")
-                return bool(await reader.read(1))
+                return socket if await reader.read(1) else None
             finally:
                 writer.close()
     except OSError:  # TimeoutError is one
-        return False
+        return None
 
 
 def _is_new(data_dir: Path) -> bool:
     """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
     try:
+        if socket_path(data_dir).exists():
+            return False
+        from spool.engines import SQLITE, engine_of
+
         return engine_of(SQLITE).is_new(data_dir)
     except OSError:
         return False
