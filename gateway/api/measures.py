@@ -50,6 +50,11 @@ def billed_tokens(row: CostRow) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
+def estimated(row: CostRow) -> int:
+    """How much of what counts is estimated, because no source reported it; in units of money."""
+    return max(0, money.units(row.cost) - money.units(row.reported))
+
+
 def amount(row: CostRow, cost_type: str) -> str:
     """What a row comes to, as decimal text in the unit of the cost type."""
     if cost_type == USAGE_AMOUNT:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from gateway.api.costs import check_span, moment
-from gateway.api.measures import USAGE_AMOUNT, billed_tokens, needed
+from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.comparison.split import Driver, Group, Spending, split, together
 from spool.errors import Invalid
 from spool.ledger import money
@@ -31,7 +31,7 @@ class Comparison:
 
 async def compare(ledger: Ledger, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
     """NotKept if one of the times divides a sum."""
-    measures = (*needed(USAGE_AMOUNT, ()), "unpriced")
+    measures = (*needed(USAGE_AMOUNT, ()), "unpriced", "reported")
     before, now = [
         await ledger.costs(replace(each, granularity=TOTAL, measures=measures)) for each in (baseline, query)
     ]
@@ -74,7 +74,11 @@ def _comparison(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> 
 def _by_group(rows: Sequence[CostRow]) -> dict[Group, Spending]:
     return {
         row.group: Spending(
-            cost=money.units(row.cost), tokens=billed_tokens(row), calls=row.calls, unpriced=row.unpriced
+            cost=money.units(row.cost),
+            tokens=billed_tokens(row),
+            calls=row.calls,
+            unpriced=row.unpriced,
+            estimated=estimated(row),
         )
         for row in rows
     }

@@ -17,12 +17,16 @@ Group = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What a group came to in one time. `unpriced`: calls of unknown cost, so that the truth is higher."""
+    """
+    What a group came to in one time. `estimated` is the part of the cost that no source reported. `unpriced`: calls of
+    unknown cost, so that the truth is higher.
+    """
 
     cost: int = 0
     tokens: int = 0
     calls: int = 0
     unpriced: int = 0
+    estimated: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -291,6 +291,11 @@ class McpSettings:
     daily_calls: int = setting(
         2000, "calls of tools by one key on a day of UTC; 0: any", edge="429 with `Retry-After`: the next day"
     )
+    writes: bool = setting(
+        False,
+        "whether assistants may write, too: log an insight, and set the notes on the organization that the first tool "
+        "gives back; each is in the audit list under the name of the key",
+    )
     hosts: tuple[str, ...] = setting(
         (),
         "names of this server, without port, beside loopback and bare addresses: requests to a loopback listener under "

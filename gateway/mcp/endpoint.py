@@ -14,11 +14,12 @@ from gateway.mcp.tool import Asking
 
 async def ask_mcp(request: KeyRequest[bytes]) -> Result:
     """Answer one message; a notification gets 202 without a body."""
-    operators, name = request.services.operators, request.bearer.name
+    operators = request.services.operators
     asking = Asking(
         services=operators,
-        name=name,
-        charge=partial(operators.tool_calls.charge, name),
+        actor=request.actor,
+        may_write=True,
+        charge=partial(operators.tool_calls.charge, request.bearer.name),
         told=request.receivers.metrics.tool_called,
     )
     reply = await answer(request.take_body(), asking, request.http.headers)

@@ -43,8 +43,14 @@ class PromptAsked(msgspec.Struct, kw_only=True):
     arguments: dict[str, str] = {}
 
 
+class ResourceAsked(msgspec.Struct, kw_only=True):
+    """The parameters of resources/read."""
+
+    uri: str
+
+
 class Paged(msgspec.Struct, kw_only=True):
-    """The parameters of lists: every list is one page, so that no cursor is ever given."""
+    """The parameters of lists."""
 
     cursor: str | None = None
 

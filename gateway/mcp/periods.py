@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -16,7 +17,7 @@ ZONE = "UTC"
 RangeWord = Literal[
     "today", "yesterday", "last_7_days", "last_30_days", "last_90_days", "month_to_date", "last_month", "year_to_date"
 ]
-_RANGES = {
+RANGES_OF_WORDS: Mapping[RangeWord, str] = {
     "last_7_days": "last_7d",
     "last_30_days": "last_30d",
     "last_90_days": "last_90d",
@@ -44,8 +45,8 @@ def bounds(given: RangeWord | Days, now: float) -> Span:
     if isinstance(given, Days):
         since = moment("date_range.start", given.start)
         until = end_of_hour(now) if given.end is None else moment("date_range.end", given.end, end=True)
-    elif given in _RANGES:
-        since, until = span(_RANGES[given], now)
+    elif given in RANGES_OF_WORDS:
+        since, until = span(RANGES_OF_WORDS[given], now)
     else:
         midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         is_today = given == "today"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from gateway.http.services import OperatorServices
+from spool.registry.operators import Actor
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
@@ -33,13 +34,20 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Asking:
     """
     Who asks, and what the tools read. `charge` counts one call of a tool; Refusal 429 over a limit. `told` hears which
-    tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question.
+    tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question. `may_write`:
+    who asks may change something wherever mcp.writes allows it.
     """
 
     services: OperatorServices
-    name: str
+    actor: Actor
+    may_write: bool
     charge: Callable[[], None]
     told: Callable[[str, str], None]
+
+    @property
+    def name(self) -> str:
+        """Of the key, or of the operator."""
+        return self.actor.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +64,11 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[Input]):
-    """A tool that reads. `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question."""
+    """
+    `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that `writes`
+    leaves the same behind when it is called again with the same arguments; one that `replaces` writes over what was
+    there.
+    """
 
     name: str
     title: str
@@ -64,6 +76,8 @@ class Tool(Generic[Input]):
     takes: type[Input]
     gives: type[ToolOutput]
     run: Callable[[Input, Asking], Awaitable[ToolAnswer]]
+    writes: bool = False
+    replaces: bool = False
 
     def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
         """The tool as it is listed; names of dimensions are a closed set."""
@@ -73,8 +87,16 @@ class Tool(Generic[Input]):
             "description": self.description,
             "inputSchema": schema(self.takes, dimensions),
             "outputSchema": schema(self.gives, dimensions),
-            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+            "annotations": self._hints,
         }
+
+    @property
+    def _hints(self) -> Mapping[str, bool]:
+        if not self.writes:
+            return {"readOnlyHint": True, "openWorldHint": False}
+        return {
+            "readOnlyHint": False, "destructiveHint": self.replaces, "idempotentHint": True, "openWorldHint": False,
+        }  # fmt: skip
 
 
 def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:

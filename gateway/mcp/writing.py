@@ -21,6 +21,17 @@ def clean(name: str) -> str:
     return "".join(each for each in name if unicodedata.category(each) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
+def clean_text(text: str) -> str:
+    """A text of several lines, each as `clean` leaves it."""
+    return "\n".join(clean(line) for line in text.splitlines()).strip()
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters, cleaned; what is cut ends with an ellipsis."""
+    text = clean(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def shown(name: str | None) -> str | None:
     return None if name is None else clean(name)
 
@@ -29,9 +40,7 @@ def cell(text: str | None) -> str:
     """A name as a cell of a table, which it cannot leave."""
     if text is None:
         return UNKNOWN
-    text = clean(text)
-    text = text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+    return cut(text, _MAX_CELL).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -55,6 +64,11 @@ def amount_text(amount: str | None, unit: str) -> str:
     if amount is None:
         return "-"
     return money_text(amount) if unit.startswith(CURRENCY_UNIT) else f"{Decimal(amount):,f}"
+
+
+def percent_of(part: int, whole: int) -> str | None:
+    """With one decimal, rounded down; None of nothing."""
+    return f"{Decimal(part * 1000 // whole) / 10:.1f}" if whole > 0 else None
 
 
 def nearest(word: str, values: Iterable[str]) -> list[str]:

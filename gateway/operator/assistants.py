@@ -7,6 +7,7 @@ from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
+from spool.registry.operators import OPERATOR, at_least
 
 
 class McpLine(RequestBody):
@@ -16,7 +17,13 @@ class McpLine(RequestBody):
 
 
 async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
-    """Answer with the line to write; null for a notification. Nothing is changed and no limit counted."""
-    asking = Asking(services=request.services, name=request.actor.name, charge=lambda: None, told=lambda *_: None)
+    """Answer with the line to write; null for a notification. No limit is counted."""
+    asking = Asking(
+        services=request.services,
+        actor=request.actor,
+        may_write=at_least(request.role, OPERATOR),
+        charge=lambda: None,
+        told=lambda *_: None,
+    )
     reply = await answer(request.body.line.encode("utf-8", "replace"), asking)
     return {"line": None if reply.body is None else reply.body.decode()}

@@ -16,6 +16,7 @@ from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
+from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.views import ViewTable
 
@@ -32,6 +33,7 @@ class Registry:
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
+        self.org_context = OrgContextTable(changes)
         self.recommendations = RecommendationTable(changes)
 
     @classmethod

@@ -22,7 +22,7 @@ def mcp(client: OperatorClient) -> None:
     Answer an assistant over stdio in the Model Context Protocol: one JSON message a line.
 
     No key is needed: who may open the operator socket may ask. It works with the server running and without it, opens
-    no port and changes nothing.
+    no port, and writes nothing unless mcp.writes is on.
     """
     for line in sys.stdin.buffer:
         if line.strip():

@@ -12,11 +12,11 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.comparison.comparing import Comparison, compare
-from gateway.comparison.split import PARTS, Driver, together
+from gateway.comparison.split import PARTS, Driver, Spending, together
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, shown, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
@@ -70,6 +70,8 @@ class CostComparison(ToolOutput):
     drivers: list[ChangeLine]
     other: ChangeLine | None
     total: ChangeLine
+    estimated_percent: str | None
+    baseline_estimated_percent: str | None
     truncated: bool
     notes: list[str]
 
@@ -115,6 +117,8 @@ class _Answer:
             drivers=[_line(each, self._names(each)) for each in self.found.drivers[:count]],
             other=_line(together(others, group=()), {}) if others else None,
             total=_line(self.found.total, {}),
+            estimated_percent=_estimated(self.found.total.now),
+            baseline_estimated_percent=_estimated(self.found.total.before),
             truncated=bool(others),
             notes=list(self._notes()),
         )
@@ -143,6 +147,9 @@ class _Answer:
             f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
             f"{days_text(self.baseline.since, self.baseline.until)}. Change: {_signed(total.change)}: {parts}"
         )
+        if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
+            shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
+            sentence += f"; {shares[0]} % of the cost is estimated, of the baseline {shares[1]} %"
         blocks = [f"{sentence}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
@@ -167,6 +174,10 @@ def _line(driver: Driver, names: Mapping[str, str | None]) -> ChangeLine:
         calls=driver.now.calls,
         baseline_calls=driver.before.calls,
     )
+
+
+def _estimated(spending: Spending) -> str | None:
+    return percent_of(spending.estimated, spending.cost)
 
 
 def _cells(line: ChangeLine) -> list[str]:

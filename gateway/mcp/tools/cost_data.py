@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.costs import check_span
-from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, per
+from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.questions import Filters, Question, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
-from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, shown, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined
@@ -144,7 +144,7 @@ class _Page:
             other=self._line(_sum(elsewhere), whole=True) if elsewhere else None,
             total=self._line(total, whole=True),
             row_count=len(rows),
-            estimated_percent=_estimated_percent(total),
+            estimated_percent=percent_of(estimated(total), money.units(total.cost)),
             truncated=end < len(rows),
             next_cursor=seal(end) if end < len(rows) else None,
             notes=list(self._notes(total)),
@@ -230,15 +230,6 @@ def _sum(rows: Sequence[CostRow]) -> CostRow:
 
 def _size(value: str | None) -> Decimal:
     return Decimal(value or 0)
-
-
-def _estimated_percent(total: CostRow) -> str | None:
-    """How much of the cost was estimated, because no source reported it; None without a cost."""
-    cost = money.units(total.cost)
-    if cost <= 0:
-        return None
-    estimated = max(0, cost - money.units(total.reported))
-    return f"{Decimal(estimated * 1000 // cost) / 10}"
 
 
 TOOL = Tool(

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
+from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, shown, suggestion, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 
@@ -38,6 +38,7 @@ class DimensionValues(ToolOutput):
     zone: str
     currency: str
     values: list[ValueLine]
+    estimated_percent: str | None
     value_count: int
     left_out: int
     truncated: bool
@@ -62,12 +63,16 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
             zone=ZONE,
             currency=CURRENCY_UNIT,
             values=[_line(row) for row in found[:count]],
+            estimated_percent=percent_of(sum(map(estimated, found)), sum(money.units(row.cost) for row in found)),
             value_count=len(found),
             left_out=left_out,
             truncated=left_out > 0,
         )
         what = f"{len(found)} values of {cell(asked.dimension)}"
-        parts = [f"{what} in {days_text(posed.query.since, posed.query.until)} ({ZONE}){hint}"]
+        share = (
+            "" if content.estimated_percent is None else f"; {content.estimated_percent} % of their cost is estimated"
+        )
+        parts = [f"{what} in {days_text(posed.query.since, posed.query.until)} ({ZONE}){hint}{share}"]
         shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
         if shown_rows:
             columns = [cell(asked.dimension), f"cost ({CURRENCY_UNIT})", "calls"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
-from gateway.mcp.writing import cell, table
+from gateway.mcp.writing import cell, cut, table
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import TAG
 
@@ -19,6 +19,9 @@ _MEANINGS = {
     "status": "ok, error, or cached: answered by a gateway's cache at no cost",
     "cost_source": "reported by the source, estimated from list prices, or none: unknown",
 }
+
+
+MAX_TAG = 100  # characters of a name
 
 
 class DimensionsQuestion(ToolInput):
@@ -47,6 +50,10 @@ async def run(_: DimensionsQuestion, asking: Asking) -> ToolAnswer:
     )
 
 
+def meaning(dimension: str) -> str:
+    return _MEANINGS.get(dimension, f"the tag {cut(dimension.removeprefix(TAG), MAX_TAG)} of calls")
+
+
 async def known(asking: Asking) -> list[KnownDimension]:
     """Every dimension, with the number of its values so far."""
     ledger = asking.services.ledger
@@ -54,7 +61,7 @@ async def known(asking: Asking) -> list[KnownDimension]:
     return [
         KnownDimension(
             name=name,
-            meaning=_MEANINGS.get(name, f"the tag {name.removeprefix(TAG)} of calls"),
+            meaning=meaning(name),
             value_count=count,
             is_bound=count >= MOST_VALUES,
         )

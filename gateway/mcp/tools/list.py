@@ -5,10 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.mcp.tool import Tool
-from gateway.mcp.tools import budgets, cost_comparison, cost_data, dimension_values, dimensions, insights, org_context
+from gateway.mcp.tool import Asking, Tool
+from gateway.mcp.tools import (
+    budgets,
+    cost_comparison,
+    cost_data,
+    dimension_values,
+    dimensions,
+    insight_log,
+    insights,
+    org_context,
+    org_context_setting,
+    reference_info,
+    savings,
+    telemetry_data,
+    telemetry_streams,
+)
 
 TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
-    for each in (org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights)
-}
+    for each in (
+        org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, savings,
+        telemetry_streams, telemetry_data, reference_info, insight_log, org_context_setting,
+    )
+}  # fmt: skip
+
+
+def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
+    """The tools for who asks: those that write only where mcp.writes allows it."""
+    may_write = asking.may_write and asking.services.mcp().writes
+    return {name: tool for name, tool in TOOLS.items() if may_write or not tool.writes}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from gateway.api.measures import CURRENCY_UNIT
+from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
-from gateway.mcp.writing import UNKNOWN, cell, money_text, shown
+from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, percent_of, shown
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import NS, rfc3339
+from spool.registry.registry import Registry
 
 _TOP = 5
 _NAMES = 20  # of views and budgets
@@ -31,7 +33,15 @@ class Spender(ToolOutput):
     cost: str
 
 
-class OrgContext(ToolOutput):
+class OrgNotes(ToolOutput):
+    """What somebody wrote down about the organization."""
+
+    text: str
+    set_by: str
+    set_at: str
+
+
+class ContextAnswer(ToolOutput):
     """Figures of `month` are of this month so far; views and budgets are cut after some names."""
 
     currency: str
@@ -41,6 +51,7 @@ class OrgContext(ToolOutput):
     last_day: str | None
     month_cost: str
     month_calls: int
+    estimated_percent: str | None
     unpriced_calls: int
     unowned_calls: int
     dimensions: dict[str, int]
@@ -51,6 +62,7 @@ class OrgContext(ToolOutput):
     budget_count: int
     price_book: str
     is_complete: bool
+    org_context: OrgNotes | None
     notes: list[str]
 
 
@@ -71,7 +83,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
     notes = [] if is_complete else ["the sums are being counted anew: they lack calls until that is done"]
     if registry is None:
         notes.append("the registry cannot be read: views and budgets are not known now")
-    content = OrgContext(
+    content = ContextAnswer(
         currency=CURRENCY_UNIT,
         zone=ZONE,
         as_of=rfc3339(int(now) * NS) or "",
@@ -79,6 +91,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         last_day=known_days and _day(known_days[1]),
         month_cost=total.cost,
         month_calls=total.calls,
+        estimated_percent=percent_of(estimated(total), money.units(total.cost)),
         unpriced_calls=total.unpriced,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
         dimensions={each.name: each.value_count for each in await known(asking)},
@@ -89,9 +102,17 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         budget_count=len(budgets),
         price_book=services.prices().version,
         is_complete=is_complete,
+        org_context=None if registry is None else await _notes(registry),
         notes=notes,
     )
     return ToolAnswer(text=_text(content), content=content)
+
+
+async def _notes(registry: Registry) -> OrgNotes | None:
+    kept = await registry.org_context.get()
+    if kept is None:
+        return None
+    return OrgNotes(text=clean_text(kept.text), set_by=clean(kept.set_by), set_at=rfc3339(int(kept.set_at) * NS) or "")
 
 
 def _day(when: datetime) -> str:
@@ -103,10 +124,11 @@ def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
     return [Spender(name=shown(row.group[0]), cost=row.cost) for row in ordered[:_TOP]]
 
 
-def _text(found: OrgContext) -> str:
+def _text(found: ContextAnswer) -> str:
     days = f"{found.first_day} to {found.last_day}" if found.first_day else "no data yet"
     lines = [
         f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} calls; "
+        f"{found.estimated_percent or '0.0'} % of the cost is estimated, "
         f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of {found.as_of}.",
         f"Data: {days}. Days are those of {found.zone}. Price book: {found.price_book}.",
         "Dimensions (values): " + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
@@ -122,6 +144,11 @@ def _text(found: OrgContext) -> str:
         _names("Budgets", found.budgets, found.budget_count),
         *found.notes,
     ]
+    if found.org_context is not None:
+        # As JSON text: whatever it says, it cannot look like a line of this answer.
+        kept = found.org_context
+        noted = json.dumps(kept.text, ensure_ascii=False)
+        lines.append(f"Notes on the organization (data, set by {cell(kept.set_by)} at {kept.set_at}): {noted}")
     return "\n".join(lines)
 
 
@@ -138,6 +165,6 @@ TOOL = Tool(
         "largest models and teams, views, budgets, and what is unpriced or unowned."
     ),
     takes=ContextQuestion,
-    gives=OrgContext,
+    gives=ContextAnswer,
     run=run,
 )

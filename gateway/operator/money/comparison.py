@@ -55,4 +55,5 @@ def _spending(spending: Spending) -> Mapping[str, object]:
         "tokens": spending.tokens,
         "calls": spending.calls,
         "unpriced": spending.unpriced,
+        "estimated": money.text(spending.estimated),
     }

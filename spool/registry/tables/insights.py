@@ -9,6 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict, replace
+from hashlib import blake2b
+
+import msgspec
 
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
@@ -64,12 +67,17 @@ class InsightTable:
         insight = replace(_fresh(draft, now), status=checked_status(status), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
-            if rows.count_insights() >= MAX_INSIGHTS:
-                raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
-            rows.put_insights([insight])
-            after = {**asdict(draft), "status": status}
-            rows.add_audit(now, actor, "insight.create", insight.id, after=after)
-            return insight
+            return _added(rows, insight, draft, actor)
+
+        return await self._changes.change(work)
+
+    async def log(self, draft: Draft, *, actor: Actor) -> Insight:
+        """The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now."""
+        draft, now = checked(draft), self._changes.clock.now()
+        insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
+
+        def work(rows: RegistryRows) -> Insight:
+            return rows.insight(insight.id) or _added(rows, insight, draft, actor)
 
         return await self._changes.change(work)
 
@@ -195,6 +203,21 @@ def merge_findings(
         gone=len(gone),
         left_out=len(new[room:]),
     )
+
+
+def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
+    if rows.count_insights() >= MAX_INSIGHTS:
+        raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
+    rows.put_insights([insight])
+    after = {**asdict(draft), "status": insight.status}
+    rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
+    return insight
+
+
+def _id_of(draft: Draft) -> str:
+    """The same for the same words."""
+    words = msgspec.json.encode([draft.title, draft.category, draft.description])
+    return blake2b(words, digest_size=16, person=b"logged insight").hexdigest()
 
 
 def _fresh(draft: Draft, now: float) -> Insight:

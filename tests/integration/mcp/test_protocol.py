@@ -15,6 +15,7 @@ from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistan
 
 pytestmark = pytest.mark.asyncio
 
+CAN: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
 HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
 TOOLS_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
 
@@ -28,7 +29,7 @@ async def test_discovery_says_what_the_server_can(assistant: Assistant) -> None:
     """server/discover is there, and its answer may be kept for a while."""
     answer = await assistant.ask("server/discover")
     result = json.loads(answer.body)["result"]
-    assert (200, [MODERN], {"tools": {}, "prompts": {}}) == (
+    assert (200, [MODERN], CAN) == (
         answer.status,
         result["supportedVersions"],
         result["capabilities"],
@@ -171,7 +172,7 @@ async def test_legacy_clients_begin_with_initialize(assistant: Assistant) -> Non
     """They get their revision, or the newest legacy one, and no session."""
     for asked, got in ((each, each) for each in LEGACY):
         result = (await assistant.ask_legacy("initialize", {"protocolVersion": asked, "capabilities": {}}))["result"]
-        assert (got, {"tools": {}, "prompts": {}}) == (result["protocolVersion"], result["capabilities"])
+        assert (got, CAN) == (result["protocolVersion"], result["capabilities"])
         assert {"name", "title", "version"} == set(result["serverInfo"])
     answer = await assistant.ask_legacy("initialize", {"protocolVersion": "1999-01-01"})
     assert LEGACY[0] == answer["result"]["protocolVersion"]

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator as Validator
 
+from gateway.comparison.split import PARTS
+from gateway.mcp.periods import RangeWord
 from gateway.mcp.tool import MAX_BYTES
+from gateway.mcp.tools.cost_data import CostQuestion, Measure
 from gateway.mcp.tools.list import TOOLS
+from gateway.mcp.tools.reference_info import ReferenceType
+from gateway.recommendations.list import TYPES
 from tests.integration.mcp.conftest import Assistant
+from tests.integration.receivers.test_topics import SUM, body, usage, writer
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,6 +28,10 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_dimension_values": [{"dimension": "model"}, {"dimension": "team", "match": "x", "date_range": "today"}],
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
+    "get_realized_savings": [{}, {"type": "batch", "limit": 1}],
+    "get_telemetry_streams": [{}, {"match": "x", "limit": 1}],
+    "get_telemetry_data": [{"stream": "api-calls"}, {"stream": "api-calls", "date_range": "today", "limit": 1}],
+    "get_reference_info": [{"reference_type": word} for word in get_args(ReferenceType)],
     "compare_costs": [
         {},
         {"date_range": "today", "baseline": "yesterday", "group_by": ["team", "model"], "limit": 1},
@@ -37,7 +48,10 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
 async def test_every_answer_fits_the_output_schema(assistant: Assistant) -> None:
     """Of every tool, with data and without; the input schema takes what was asked."""
     listed = {each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]}
-    assert set(TOOLS) == set(listed) == set(QUESTIONS)
+    assert {name for name, tool in TOOLS.items() if not tool.writes} == set(listed)
+    assert set(listed) == set(QUESTIONS)
+    sent = await assistant.serving.send(SUM, body(usage()), key=await writer(assistant.serving))
+    assert 200 == sent.status, sent.body
     for _ in range(2):
         for name, questions in QUESTIONS.items():
             Validator.check_schema(listed[name]["inputSchema"])
@@ -170,3 +184,35 @@ async def test_the_context_says_what_there_is(assistant: Assistant) -> None:
     assert (2, 1, 2) == (found["month_calls"], found["unpriced_calls"], found["unowned_calls"])
     assert {"name": "gpt-4o", "cost": found["month_cost"]} == found["top"]["model"][0]
     assert len(result["content"][0]["text"]) < 2400
+
+
+async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> None:
+    """Measures, kinds of cost, ranges and dimensions: as many as the schemas take, and why some kinds are not there."""
+
+    async def words(kind: str) -> dict[str, str]:
+        found = await assistant.content("get_reference_info", reference_type=kind)
+        return {each["name"]: each["meaning"] for each in found["words"]}
+
+    assert set(get_args(Measure)) == set(await words("measures"))
+    assert set(get_args(RangeWord)) == set(await words("date_ranges"))
+    (kinds,) = [each for each in msgspec.structs.fields(CostQuestion) if each.name == "cost_type"]
+    answered = {name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")}
+    assert set(get_args(get_args(kinds.type)[0])) == answered
+    assert list(assistant.serving.app.services.operators.ledger.dimensions()) == list(await words("dimensions"))
+    assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
+    assert set(PARTS) == set(await words("changes"))
+
+
+async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: Assistant) -> None:
+    """All of it while no source reports a cost, and nothing of nothing."""
+    await assistant.calls("gpt-4o")
+    for tool, asked in (
+        ("get_org_context", {}),
+        ("get_cost_data", {}),
+        ("get_dimension_values", {"dimension": "model"}),
+    ):
+        result = await assistant.call(tool, **asked)
+        assert "100.0" == result["structuredContent"]["estimated_percent"], tool
+        assert "100.0 % of" in result["content"][0]["text"], tool
+    compared = await assistant.content("compare_costs")
+    assert ("100.0", None) == (compared["estimated_percent"], compared["baseline_estimated_percent"])

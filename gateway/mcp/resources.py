@@ -1,0 +1,116 @@
+"""
+What clients can attach to a conversation without a tool: the context, and the costs of each saved view.
+
+A resource is what a tool answers, as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.errors import Refusal
+from gateway.mcp.messages import INVALID_PARAMS, McpError
+from gateway.mcp.periods import RANGES_OF_WORDS
+from gateway.mcp.positions import opened, sealed
+from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput
+from gateway.mcp.tools import cost_data, org_context
+from gateway.mcp.writing import clean
+from spool.errors import Invalid, NotThere
+from spool.registry.views import View
+
+CONTEXT_URI = "tollhouse://context"
+VIEW_URI = "tollhouse://views/"
+PAGE = 100
+_TEXT = "text/markdown"
+_NOT_FOUND_ONCE = -32002  # what the revisions of `initialize` say; since then it is INVALID_PARAMS
+
+
+class _WholeList(msgspec.Struct, kw_only=True):
+    """The question behind the cursors of the list."""
+
+
+def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
+    """The page of resources after a cursor: the context first, then the views by name. McpError for a wrong cursor."""
+    try:
+        first = opened(asking, "resources/list", _WholeList(), cursor)
+    except Invalid as error:
+        raise McpError(INVALID_PARAMS, str(error)) from None
+    listed = [_CONTEXT, *map(_of_view, sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id)))]
+    end = first + PAGE
+    following = {"nextCursor": sealed(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+    return {"resources": listed[first:end], **following}
+
+
+def resource_templates() -> Mapping[str, object]:
+    template = {
+        "uriTemplate": f"{VIEW_URI}{{id}}",
+        "name": "view",
+        "title": "Costs of a view",
+        "description": "What a saved view costs, in its own time and by what it is grouped by",
+        "mimeType": _TEXT,
+    }
+    return {"resourceTemplates": [template]}
+
+
+async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[str, object]:
+    """The text of a resource, counted as a call of the tool that makes it. McpError where there is none."""
+    found = _behind(asking, uri)
+    if found is None:
+        code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
+        raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
+    tool, arguments = found
+    asking.charge()
+    await asking.services.ledger.catch_up(asking.services.log)
+    try:
+        answer = await tool.run(arguments, asking)
+    except (Invalid, NotThere, Refusal) as error:  # a view whose dimension is gone
+        asking.told(tool.name, MISTAKEN)
+        raise McpError(INVALID_PARAMS, str(error)) from None
+    asking.told(tool.name, ANSWERED)
+    return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.text}]}
+
+
+def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | None:
+    """The tool that makes a resource, and what it is asked; None if there is no such resource."""
+    if uri == CONTEXT_URI:
+        return org_context.TOOL, org_context.ContextQuestion()
+    view = _view(asking, uri)
+    return None if view is None else (cost_data.TOOL, _question(view))
+
+
+def _question(view: View) -> cost_data.CostQuestion:
+    """What a report of the view shows, less what tools do not take."""
+    by = view.group_by or (view.principal_dimension,)
+    return cost_data.CostQuestion(
+        date_range=next((word for word, span in RANGES_OF_WORDS.items() if span == view.range), "month_to_date"),
+        group_by=list(by[: cost_data.MAX_GROUPS]),
+        view=view.id,
+    )
+
+
+def _views(asking: Asking) -> list[View]:
+    registry = asking.services.registry
+    return [] if registry is None else registry.views.all()
+
+
+def _view(asking: Asking, uri: str) -> View | None:
+    if not uri.startswith(VIEW_URI) or asking.services.registry is None:
+        return None
+    return asking.services.registry.views.find(uri.removeprefix(VIEW_URI))
+
+
+_CONTEXT: Mapping[str, object] = {
+    "uri": CONTEXT_URI,
+    "name": "context",
+    "title": org_context.TOOL.title,
+    "description": "Which data there is, this month so far, and what is set up: what get_org_context answers",
+    "mimeType": _TEXT,
+}
+
+
+def _of_view(view: View) -> Mapping[str, object]:
+    name = clean(view.name)
+    return {"uri": f"{VIEW_URI}{view.id}", "name": name, "title": f"Costs of the view {name}", "mimeType": _TEXT}

@@ -1,0 +1,94 @@
+"""What the words of questions and answers mean: costs, measures, ranges, recommendations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, get_args
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT, REFUSED
+from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
+from gateway.mcp.tools.dimensions import meaning
+from gateway.mcp.writing import cell, table
+from gateway.recommendations.list import TYPES
+
+ReferenceType = Literal["cost_types", "measures", "date_ranges", "dimensions", "recommendation_types", "changes"]
+
+_COST_TYPES = {
+    "real_cost": "what counts: reported where a source reports it, else estimated at list prices",
+    "reported_cost": "what sources report",
+    "estimated_cost": "at list prices, of every call whose model has a price",
+    "saved_cost": "what calls would have cost that a gateway's cache answered",
+}
+_MEASURES = {
+    "cost": f"{CURRENCY_UNIT}, of the cost_type that is asked for",
+    "calls": "AI calls, failed ones and those that a cache answered, too",
+    "tokens": "input and output that a provider counted",
+    "errors": "calls that failed",
+    "cost_per_call": f"{CURRENCY_UNIT} divided by all calls",
+    "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
+}
+_CHANGES = {
+    "volume": "what would have been added if all groups had grown alike in tokens, at the old prices",
+    "mix": "what groups cost more or less because they grew more or less than the others, at the old prices",
+    "price": "a token of the same group costs more or less: other prices, more output, fewer tokens from a cache",
+    "new": "groups with calls in the later time alone",
+    "gone": "groups with calls in the earlier time alone",
+}
+
+
+class ReferenceQuestion(ToolInput):
+    reference_type: Annotated[ReferenceType, msgspec.Meta(description="Which words to explain")]
+
+
+class Explained(ToolOutput):
+    name: str
+    meaning: str
+
+
+class Reference(ToolOutput):
+    reference_type: str
+    words: list[Explained]
+
+
+async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
+    words = [Explained(name=name, meaning=what) for name, what in _WORDS[asked.reference_type](asking).items()]
+    text = table([asked.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
+    return ToolAnswer(text=text, content=Reference(reference_type=asked.reference_type, words=words))
+
+
+def _ranges(asking: Asking) -> Mapping[str, str]:
+    now = asking.services.clock.now()
+    return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in get_args(RangeWord)}
+
+
+def _dimensions(asking: Asking) -> Mapping[str, str]:
+    return {name: meaning(name) for name in asking.services.ledger.dimensions()}
+
+
+def _types(_: Asking) -> Mapping[str, str]:
+    return {each.NAME: f"{each.TITLE}. {each.FORMULA}" for each in TYPES}
+
+
+_WORDS: Mapping[str, Callable[[Asking], Mapping[str, str]]] = {
+    "cost_types": lambda _: {**_COST_TYPES, **{name: f"not answered: {why}" for name, why in REFUSED.items()}},
+    "measures": lambda _: _MEASURES,
+    "date_ranges": _ranges,
+    "dimensions": _dimensions,
+    "recommendation_types": _types,
+    "changes": lambda _: _CHANGES,
+}
+
+TOOL = Tool(
+    name="get_reference_info",
+    title="What words mean",
+    description=(
+        "What the words of the other tools mean: cost_types, measures, date_ranges with their days now, dimensions, "
+        "recommendation_types, and changes, the parts that compare_costs splits a change into."
+    ),
+    takes=ReferenceQuestion,
+    gives=Reference,
+    run=run,
+)

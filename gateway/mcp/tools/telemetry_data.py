@@ -1,0 +1,185 @@
+"""The records of one unit-cost stream, each with its present total."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal
+from typing import Annotated
+
+import msgspec
+
+from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
+from gateway.mcp.positions import opened, sealed
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from spool.errors import Invalid
+from spool.ledger.ranges import Span
+from spool.record import NS, decimal_text, rfc3339
+from spool.streams import Stream, Total, TotalsPart
+
+NAME = "get_telemetry_data"
+_MOST_VALUES = 5  # of one dimension of a record
+_EXACT = Context(prec=100)
+
+
+class TelemetryQuestion(ToolInput):
+    stream: Annotated[str, msgspec.Meta(description="Name of a stream, as get_telemetry_streams gives it")]
+    date_range: DateRange = "last_30_days"
+    dimensions: Annotated[
+        dict[str, list[str]],
+        msgspec.Meta(description='Values by dimension of the stream, such as {"customer": ["acme"]}'),
+    ] = msgspec.field(default_factory=dict)
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Records of the answer")] = 20
+    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+
+
+class TelemetryLine(ToolOutput):
+    """`value` is exact decimal text; of a dimension with many values some are shown."""
+
+    start: str
+    element_name: str | None
+    dimensions: dict[str, list[str]]
+    value: str
+
+
+class TelemetryData(ToolOutput):
+    """`total` is the sum of the records on this page and of `other`, which are all that are not on it."""
+
+    stream: str
+    type: str
+    granularity: str | None
+    start: str
+    end: str
+    zone: str
+    as_of: str
+    records: list[TelemetryLine]
+    record_count: int
+    other: str
+    total: str
+    truncated: bool
+    next_cursor: str | None
+
+
+async def run(asked: TelemetryQuestion, asking: Asking) -> ToolAnswer:
+    reader, now = asking.services.streams, asking.services.clock.now()
+    stream = _named(await reader.streams(), asked.stream)
+    unknown = next((name for name in asked.dimensions if name not in (stream.keys or ())), None)
+    if unknown is not None:
+        known = [clean(key) for key in stream.keys or ()]
+        names = ", ".join(known) or "it has none"
+        raise Invalid(f"the stream has no dimension {clean(unknown)}{suggestion(unknown, known)}: {names}")
+    since, until = bounds(asked.date_range, now)
+    part = TotalsPart(since=_nanoseconds(since), until=_nanoseconds(until), dimensions=asked.dimensions)
+    first = opened(asking, NAME, asked, asked.cursor)
+    totals = await reader.totals(stream.name)
+    page = _Page(asked=asked, stream=stream, span=(since, until), first=first, now=now)
+    return await asyncio.to_thread(page.answer, totals, part, lambda seen: sealed(asking, NAME, asked, seen))
+
+
+def _named(streams: Sequence[Stream], name: str) -> Stream:
+    for stream in streams:
+        if name in (stream.name, cut(stream.name, MAX_SHOWN)):
+            return stream
+    names = [stream.name for stream in streams]
+    raise Invalid(f"there is no stream {clean(name)}{suggestion(name, names)}; get_telemetry_streams lists them")
+
+
+def _nanoseconds(when: datetime) -> int:
+    return int(when.timestamp()) * NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    asked: TelemetryQuestion
+    stream: Stream
+    span: Span
+    first: int
+    now: float
+
+    def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
+        """The page of what is in this part, the newest first."""
+        found = sorted(
+            filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
+        )
+        here = found[self.first : self.first + self.asked.limit]
+        total = _sum(found)
+        return fitting(lambda count: self._written(len(found), total, here[:count], seal), len(here))
+
+    def _written(self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]) -> ToolAnswer:
+        end = self.first + len(here)
+        since, until = self.span
+        content = TelemetryData(
+            stream=cut(self.stream.name, MAX_SHOWN),
+            type=self.stream.type,
+            granularity=self.stream.granularity,
+            start=since.astimezone(UTC).isoformat(),
+            end=until.astimezone(UTC).isoformat(),
+            zone=ZONE,
+            as_of=rfc3339(int(self.now) * NS) or "",
+            records=[_line(each) for each in here],
+            record_count=found,
+            other=decimal_text(_EXACT.subtract(total, _sum(here))),
+            total=decimal_text(total),
+            truncated=end < found,
+            next_cursor=seal(end) if end < found else None,
+        )
+        return ToolAnswer(text=self._text(content), content=content)
+
+    def _text(self, content: TelemetryData) -> str:
+        parts = [
+            f"{cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, together "
+            f"{content.total}. As of {content.as_of}."
+        ]
+        if not content.record_count:
+            parts.append("No record matches: try a longer date_range, or leave dimensions out.")
+        rows = [
+            [each.start[:16], cell(each.element_name or "-"), _dimensions_text(each.dimensions), each.value]
+            for each in content.records[:MAX_TABLE_ROWS]
+        ]
+        if rows:
+            parts.append(table(["start", "element", "dimensions", "value"], rows))
+        if len(content.records) > MAX_TABLE_ROWS:
+            parts.append(f"{len(content.records) - MAX_TABLE_ROWS} more records are in the structured content.")
+        if content.truncated:
+            parts.append("Repeat the arguments with cursor = next_cursor for the next records, or narrow the question.")
+        return "\n\n".join(parts)
+
+
+def _line(total: Total) -> TelemetryLine:
+    return TelemetryLine(
+        start=rfc3339(total.start_time) or "",
+        element_name=None if total.element_name is None else cut(total.element_name, MAX_SHOWN),
+        dimensions={
+            cut(name, MAX_SHOWN): [cut(value, MAX_SHOWN) for value in values[:_MOST_VALUES]]
+            for name, values in total.dimensions.items()
+        },
+        value=total.value,
+    )
+
+
+def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{cell(name)} = {', '.join(map(cell, values))}" for name, values in dimensions.items()) or "-"
+
+
+def _sum(totals: Sequence[Total]) -> Decimal:
+    found = Decimal(0)
+    for total in totals:
+        found = _EXACT.add(found, Decimal(total.value))
+    return found
+
+
+TOOL = Tool(
+    name=NAME,
+    title="Records of a unit-cost stream",
+    description=(
+        "The records of one unit-cost stream in a time, the newest first, each with its present total, and their sum. "
+        "With get_cost_data of the same time it tells a cost per unit. Default: the last 30 days, 20 records."
+    ),
+    takes=TelemetryQuestion,
+    gives=TelemetryData,
+    run=run,
+)

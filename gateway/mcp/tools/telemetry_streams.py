@@ -1,0 +1,88 @@
+"""Which unit-cost streams there are: figures of the business beside which costs can be set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table
+from spool.streams import Stream
+
+MOST = 100
+MAX_SHOWN = 200  # characters of a name
+
+
+class StreamsQuestion(ToolInput):
+    match: Annotated[str | None, msgspec.Meta(description="Only names that contain this text, in any case")] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Streams of the answer")] = 50
+
+
+class StreamLine(ToolOutput):
+    """`granularity` and `dimensions` are null while no record was sent that fixes them."""
+
+    name: str
+    type: str
+    granularity: str | None
+    dimensions: list[str] | None
+
+
+class Streams(ToolOutput):
+    streams: list[StreamLine]
+    stream_count: int
+    truncated: bool
+
+
+async def run(asked: StreamsQuestion, asking: Asking) -> ToolAnswer:
+    streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
+    wanted = (asked.match or "").casefold()
+    found = [stream for stream in streams if wanted in stream.name.casefold()]
+    hint = suggestion(asked.match or "", [stream.name for stream in streams]) if not found else ""
+
+    def written(count: int) -> ToolAnswer:
+        lines = [_line(stream) for stream in found[:count]]
+        content = Streams(streams=lines, stream_count=len(found), truncated=count < len(found))
+        return ToolAnswer(text=_text(content, hint), content=content)
+
+    return fitting(written, min(asked.limit, len(found)))
+
+
+def _line(stream: Stream) -> StreamLine:
+    return StreamLine(
+        name=cut(stream.name, MAX_SHOWN),
+        type=stream.type,
+        granularity=stream.granularity,
+        dimensions=None if stream.keys is None else [cut(key, MAX_SHOWN) for key in stream.keys],
+    )
+
+
+def _text(content: Streams, hint: str) -> str:
+    parts = [f"{content.stream_count} unit-cost streams{hint}. get_telemetry_data gives the records of one."]
+    rows = [
+        [cell(each.name), each.type, (each.granularity or "-").lower(), _names(each.dimensions)]
+        for each in content.streams[:MAX_TABLE_ROWS]
+    ]
+    if rows:
+        parts.append(table(["stream", "type", "granularity", "dimensions"], rows))
+    if content.truncated or len(content.streams) > MAX_TABLE_ROWS:
+        parts.append("There are more: see the structured content, raise limit, or use match.")
+    return "\n\n".join(parts)
+
+
+def _names(dimensions: Sequence[str] | None) -> str:
+    return "-" if dimensions is None else ", ".join(map(cell, dimensions)) or "none"
+
+
+TOOL = Tool(
+    name="get_telemetry_streams",
+    title="Unit-cost streams",
+    description=(
+        "Which unit-cost streams there are: telemetry by which costs are allocated, and metrics such as customers or "
+        "orders, beside which a cost per unit can be told. By name; default: 50."
+    ),
+    takes=StreamsQuestion,
+    gives=Streams,
+    run=run,
+)

@@ -1,0 +1,94 @@
+"""What clients attach without a tool: the context and the costs of saved views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.configuration.sections import Config, McpSettings
+from gateway.mcp.resources import CONTEXT_URI, PAGE, VIEW_URI
+from gateway.mcp.revisions import LEGACY
+from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant, OpenAssistant
+
+pytestmark = pytest.mark.asyncio
+
+
+async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) -> list[str]:
+    table = assistant.serving.app.services.operators.require_registry().views
+    drafts = [ViewDraft(**{"name": name, "principal_dimension": "model", **fields}) for name in names]
+    return [(await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts]
+
+
+async def result(assistant: Assistant, method: str, **params: Any) -> Any:
+    answer = await assistant.ask(method, params)
+    assert 200 == answer.status, answer.body
+    return json.loads(answer.body)["result"]
+
+
+async def error(assistant: Assistant, method: str, **params: Any) -> Any:
+    return json.loads((await assistant.ask(method, params)).body)["error"]
+
+
+async def test_every_resource_that_is_listed_is_read(assistant: Assistant) -> None:
+    """As text that a tool gives, which may be kept as long as a list."""
+    (view,) = await make_views(assistant, ["Only o3"], filter={"model": ("o3",)}, range="last_30d")
+    await assistant.calls("o3", "o3", "gpt-4o")
+    listed = await result(assistant, "resources/list")
+    assert ("private", True) == (listed["cacheScope"], listed["ttlMs"] >= 0)
+    assert [CONTEXT_URI, f"{VIEW_URI}{view}"] == [each["uri"] for each in listed["resources"]]
+    assert ["context", "Only o3"] == [each["name"] for each in listed["resources"]]
+    texts = {}
+    for each in listed["resources"]:
+        read = await result(assistant, "resources/read", uri=each["uri"])
+        assert ("private", True) == (read["cacheScope"], read["ttlMs"] >= 0)
+        (content,) = read["contents"]
+        assert (each["uri"], each["mimeType"]) == (content["uri"], content["mimeType"])
+        texts[each["uri"]] = content["text"]
+    assert "3 calls" in texts[CONTEXT_URI]
+    assert "in 2 calls" in texts[f"{VIEW_URI}{view}"]
+    (template,) = (await result(assistant, "resources/templates/list"))["resourceTemplates"]
+    assert template["uriTemplate"].startswith(VIEW_URI)
+
+
+async def test_many_views_are_listed_page_by_page(assistant: Assistant) -> None:
+    """Each once; a cursor of somebody else, or of nobody, is refused."""
+    ids = await make_views(assistant, [f"view {n:03}" for n in range(PAGE + 1)])
+    first = await result(assistant, "resources/list")
+    second = await result(assistant, "resources/list", cursor=first["nextCursor"])
+    assert PAGE == len(first["resources"]) and "nextCursor" not in second
+    found = [each["uri"] for each in (*first["resources"], *second["resources"])]
+    assert [CONTEXT_URI, *(f"{VIEW_URI}{id}" for id in ids)] == found
+    for cursor in ("", "1", "1.00", first["nextCursor"] + "0"):
+        assert -32602 == (await error(assistant, "resources/list", cursor=cursor))["code"]
+
+
+async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant: Assistant) -> None:
+    """With the address that was asked for."""
+    for uri in ("tollhouse://nothing", f"{VIEW_URI}none", "file:///etc/passwd", VIEW_URI):
+        told = await error(assistant, "resources/read", uri=uri)
+        assert (-32602, uri) == (told["code"], told["data"]["uri"])
+        legacy = (await assistant.ask_legacy("resources/read", {"uri": uri}, LEGACY[0]))["error"]
+        assert (-32002, uri) == (legacy["code"], legacy["data"]["uri"])
+    assert -32602 == (await assistant.ask_legacy("resources/read", {}))["error"]["code"]
+    assert {"contents"} == set((await assistant.ask_legacy("resources/read", {"uri": CONTEXT_URI}))["result"])
+
+
+async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> None:
+    """Its tag left the configuration."""
+    (view,) = await make_views(assistant, ["Broken"], principal_dimension="tag:x")
+    told = await error(assistant, "resources/read", uri=f"{VIEW_URI}{view}")
+    assert (-32602, True) == (told["code"], "tag:x" in told["message"])
+
+
+async def test_reading_counts_as_a_call(open_assistant: OpenAssistant) -> None:
+    """Beyond the limit of calls 429; the list stays free."""
+    assistant = await open_assistant(Config(mcp=McpSettings(daily_calls=1), spool=SpoolSettings(hold=0)))
+    assert 200 == (await assistant.ask("resources/read", {"uri": CONTEXT_URI})).status
+    assert 429 == (await assistant.ask("resources/read", {"uri": CONTEXT_URI})).status
+    assert 200 == (await assistant.ask("resources/list")).status

@@ -1,0 +1,104 @@
+"""What assistants may write: nothing by default, and then two things, each under the name of the key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.configuration.sections import Config, McpSettings
+from gateway.mcp.tools.list import TOOLS
+from spool.registry.insights import IGNORED, MAX_TITLE
+from spool.registry.org_context import MAX_TEXT
+from spool.registry.registry import Registry
+from spool.settings import SpoolSettings
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant, OpenAssistant
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+
+WRITING = Config(mcp=McpSettings(writes=True), spool=SpoolSettings(hold=0))
+WRITES = {name for name, tool in TOOLS.items() if tool.writes}
+
+
+async def tools(assistant: Assistant) -> dict[str, Any]:
+    return {each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]}
+
+
+def registry_of(assistant: Assistant) -> Registry:
+    return assistant.serving.app.services.operators.require_registry()
+
+
+async def actions(assistant: Assistant) -> list[tuple[str, str]]:
+    """The audit rows of the key: what was done, oldest first."""
+    rows = [row for row in await audit_rows(registry_of(assistant)) if row.actor == "assistant"]
+    return [(row.action, row.target) for row in rows]
+
+
+async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
+    """The tools that write are neither listed nor taken, and the error names the setting."""
+    assert WRITES and WRITES.isdisjoint(await tools(assistant))
+    for name in WRITES:
+        answer = await assistant.ask("tools/call", {"name": name, "arguments": {"title": "x", "text": "x"}})
+        error = json.loads(answer.body)["error"]
+        assert (-32602, True) == (error["code"], "mcp.writes" in error["message"])
+    assert [] == await actions(assistant)
+
+
+async def test_hints_tell_reads_from_writes(open_assistant: OpenAssistant) -> None:
+    """What replaces is marked as destructive, and both may be repeated."""
+    listed = await tools(await open_assistant(WRITING))
+    assert set(TOOLS) == set(listed)
+    assert WRITES == {name for name, each in listed.items() if not each["annotations"]["readOnlyHint"]}
+    hints = {name: listed[name]["annotations"] for name in WRITES}
+    assert {"log_insight": False, "set_org_context": True} == {
+        name: each["destructiveHint"] for name, each in hints.items()
+    }
+    assert all(each["idempotentHint"] for each in hints.values())
+
+
+async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssistant) -> None:
+    """Under the key's name, on one line of the text whatever they say; empty ones are gone."""
+    assistant = await open_assistant(WRITING)
+    assert (await assistant.content("get_org_context"))["org_context"] is None
+    text = 'Search owns the index.\n\nTop model: free\u202e "quoted"'
+    for _ in range(2):
+        await assistant.content("set_org_context", text=text)
+    result = await assistant.call("get_org_context")
+    noted = result["structuredContent"]["org_context"]
+    assert ('Search owns the index.\n\nTop model: free "quoted"', "assistant") == (noted["text"], noted["set_by"])
+    (line,) = [each for each in result["content"][0]["text"].splitlines() if "Search owns" in each]
+    assert "Top model: free" in line and line.startswith("Notes on the organization (data")
+    assert [("org_context.set", "org_context")] == await actions(assistant)
+    await assistant.content("set_org_context", text="")
+    assert (await assistant.content("get_org_context"))["org_context"] is None
+
+
+async def test_an_insight_is_logged_once(open_assistant: OpenAssistant) -> None:
+    """Among those that people see; the same words again are answered with what became of it."""
+    assistant = await open_assistant(WRITING)
+    asked = {"title": "Spike\u202e of team search", "text": "o3 doubled\nsince Monday", "category": "spike"}
+    first = await assistant.content("log_insight", **asked)
+    assert ("Spike of team search", "new") == (first["title"], first["status"])
+    (found,) = (await assistant.content("get_insights", category="spike"))["insights"]
+    assert first["id"] == found["id"]
+    table = registry_of(assistant).insights
+    assert "o3 doubled\nsince Monday" == (await table.get(first["id"])).description
+    await table.change(first["id"], status=IGNORED, actor=ACTOR)
+    assert IGNORED == (await assistant.content("log_insight", **asked))["status"]
+    assert [("insight.create", first["id"])] == await actions(assistant)
+    other = await assistant.content("log_insight", **{**asked, "text": "o3 tripled"})
+    assert first["id"] != other["id"]
+
+
+async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None:
+    """At the edge it is kept; beyond it the answer names the limit. A title of nothing visible is none."""
+    assistant = await open_assistant(WRITING)
+    await assistant.content("set_org_context", text="ü" * MAX_TEXT)
+    assert str(MAX_TEXT) in await assistant.mistake("set_org_context", text="x" * (MAX_TEXT + 1))
+    await assistant.content("log_insight", title="t" * MAX_TITLE)
+    assert str(MAX_TITLE) in await assistant.mistake("log_insight", title="t" * (MAX_TITLE + 1))
+    assert "title" in await assistant.mistake("log_insight", title=" \u202e ")
+    assert "ü" * MAX_TEXT == (await assistant.content("get_org_context"))["org_context"]["text"]

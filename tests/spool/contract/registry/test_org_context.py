@@ -1,0 +1,49 @@
+"""The notes on the organization: one text, bounded, with an audit row for every change."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.errors import Invalid
+from spool.registry.operators import Actor
+from spool.registry.org_context import MAX_TEXT
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA = Actor("ada@example.com", "local")
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_notes_are_there_after_a_restart_until_they_are_removed(open_registry: RegistryOpener) -> None:
+    """Who set them and when stays with them; an empty text removes them."""
+    registry = await open_registry()
+    assert await registry.org_context.get() is None
+    kept = await registry.org_context.set("  search owns the index\n", actor=ADA)
+    await registry.close()
+    registry = await open_registry()
+    found = await registry.org_context.get()
+    assert found is not None and kept == found
+    assert ("search owns the index", ADA.name) == (found.text, found.set_by)
+    assert await registry.org_context.set(" ", actor=ADA) is None
+    assert await registry.org_context.get() is None
+
+
+async def test_every_change_is_audited_once(open_registry: RegistryOpener) -> None:
+    """With the text before and after; the same text again is no change."""
+    registry = await open_registry()
+    for text in ("one", "one", "two", "", ""):
+        await registry.org_context.set(text, actor=ADA)
+    rows = [row for row in await audit_rows(registry) if row.action == "org_context.set"]
+    changes = sorted((str((row.before or {})["text"]), str((row.after or {})["text"])) for row in rows)
+    assert [("", "one"), ("one", "two"), ("two", "")] == changes
+
+
+async def test_notes_are_bounded(open_registry: RegistryOpener) -> None:
+    """The longest text is kept; one more character is refused with the limit, and nothing changes."""
+    registry = await open_registry()
+    await registry.org_context.set("x" * MAX_TEXT, actor=ADA)
+    with pytest.raises(Invalid, match=str(MAX_TEXT)):
+        await registry.org_context.set("y" * (MAX_TEXT + 1), actor=ADA)
+    kept = await registry.org_context.get()
+    assert kept is not None and "x" * MAX_TEXT == kept.text
