@@ -36,6 +36,7 @@ from gateway.operator.address import OperatorAddress
 from gateway.operator.installation import backup, bundles, configuration
 from gateway.operator.log import live, newest, record
 from gateway.operator.money import (
+    allocation_diff,
     billing,
     budgets,
     comparison,
@@ -247,6 +248,8 @@ OPERATOR_ADDRESSES = (
           repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}),
     _call("GET", "/comparison", VIEWER, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
           repeated=comparison.REPEATED),
+    _call("POST", "/allocation/diff", VIEWER, allocation_diff.diff_definition,
+          "What a month would become under a definition", takes=allocation_diff.DefinitionDraft),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",
           takes=ledger.Rebuild),
     _call("POST", "/ledger/reprice", OPERATOR, ledger.reprice, "Price estimates again", takes=ledger.Reprice),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 PREFIX = "User:Defined:"  # before the key of a dimension: so it is named in queries and by rules
@@ -101,7 +101,22 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
+    """`owners` has the namespace of each dimension by its id, where several are joined; without one it is ""."""
+
     dimensions: Sequence[Dimension] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+    def of_namespace(self, namespace: str) -> Definition:
+        """The dimensions that belong to a namespace."""
+        return Definition([each for each in self.dimensions if self._owner(each) == namespace])
+
+    def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
+        """By namespace, the dimensions that do not belong to it."""
+        names = dict.fromkeys(self._owner(each) for each in self.dimensions)
+        return {name: self.of_namespace(name) for name in names if name != namespace}
+
+    def _owner(self, dimension: Dimension) -> str:
+        return self.owners.get(dimension.id, "")
 
 
 def _sources_of_rule(rule: Rule) -> Iterator[str]:

@@ -22,7 +22,10 @@ class InvalidDefinition(Exception):
     """The text is no definition that this Tollhouse can carry out."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("; ".join(each.error for each in faults))
+        first = faults[0]
+        place = f"{'.'.join(map(str, first.path))}: " if first.path else ""
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        super().__init__(f"{place}{first.error}{more}")
         self.faults = list(faults)
 
 

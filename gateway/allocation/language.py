@@ -71,7 +71,7 @@ _NO_ALLOCATION = (
 class Limits:
     """How large a definition may be; rules are those of all its dimensions."""
 
-    max_bytes: int = 256 << 10
+    max_bytes: int = 128 << 10
     max_dimensions: int = 100
     max_rules: int = 2000
 
@@ -96,6 +96,7 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
     The definitions of namespaces together, in their order; InvalidDefinition if two define the same dimension.
+    "" is the default namespace.
 
     The limit on dimensions is for all of them.
     """
@@ -107,11 +108,12 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
             owner = owners.setdefault(dimension.id, namespace)
             if owner != namespace:
                 key = dimension.id.removeprefix(PREFIX)
-                error = f"the dimension {key} belongs to the namespace {owner}: choose another key"
+                whose = f"the namespace {owner}" if owner else "the default namespace"
+                error = f"the dimension {key} belongs to {whose}: choose another key"
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
     faults.check()
-    return Definition(tuple(dimension for each in definitions.values() for dimension in each.dimensions))
+    return Definition(tuple(dimension for each in definitions.values() for dimension in each.dimensions), owners)
 
 
 def _check_count(count: int, limits: Limits, faults: Faults) -> None:

@@ -15,17 +15,17 @@ class Published:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._definition = Definition()
+        self.definition = Definition()
         self.version = ""  # "" while there is none
 
     def put(self, definition: Definition, *, version: str) -> None:
         """Replace what is in force."""
         self._ledger.derive(derived(definition))
-        self._definition = definition
+        self.definition = definition
         self.version = version
 
     def dimensions(self) -> Sequence[Dimension]:
-        return self._definition.dimensions
+        return self.definition.dimensions
 
 
 def derived(definition: Definition) -> Sequence[Derived]:

@@ -60,7 +60,9 @@ async def read_costs(request: KeyRequest[None]) -> Result:
 
 
 async def read_dimensions(request: KeyRequest[None]) -> Result:
-    dimensions = [{"id": name, "name": _name(name)} for name in request.services.storage.ledger.dimensions()]
+    ledger = request.services.storage.ledger
+    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
+    dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
     return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
 
@@ -68,7 +70,7 @@ async def read_resource_tags(request: KeyRequest[None]) -> Result:
     ledger = request.services.storage.ledger
     tags = [
         {"id": name, "name": _name(name), "values": await ledger.values(name)}
-        for name in ledger.dimensions()
+        for name in ledger.own_dimensions()
         if name not in DIMENSIONS
     ]
     return await request.list(TAG_LIST, MemoryRows(tags))

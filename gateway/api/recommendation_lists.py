@@ -175,7 +175,7 @@ async def dimension_rows(registry: Registry, ledger: Ledger) -> MemoryRows[Shown
     kept = [each.saving.dimensions for each in await registry.recommendations.all() if each.is_open]
     values = {
         name: sorted({value for each in kept for value in each.get(name, ())})
-        for name in concerned(ledger.dimensions())
+        for name in concerned(ledger.own_dimensions())
     }
     return MemoryRows([ShownDimension(id=name, values=found) for name, found in values.items()])
 

@@ -85,7 +85,7 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def list_recommendations(request: KeyRequest[None]) -> Result:
     services = request.services.operators
-    listed = recommendation_list(services.ledger.dimensions())
+    listed = recommendation_list(services.ledger.own_dimensions())
     return await request.list(listed, await recommendation_rows(services.require_registry()))
 
 
@@ -191,7 +191,7 @@ async def check_savings(services: OperatorServices, given: SavingsCheck) -> Resu
     """How many savings a look would find now, and of how much, by type; nothing is kept."""
     if given.type is not None:
         check_type(given.type)
-    filters = _checked_filter(given.filter, services.ledger.dimensions())
+    filters = _checked_filter(given.filter, services.ledger.own_dimensions())
     try:
         found = await services.require_adviser().check(type=given.type, filters=filters)
     except CardUnreadable:

@@ -281,6 +281,7 @@ class Assembler:
             max_views=lambda: self.config.views.max,
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
             max_budgets=lambda: self.config.budgets.max,
+            allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),

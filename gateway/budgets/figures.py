@@ -173,7 +173,10 @@ def problem_of(budget: SpendBudget, view: View | None, known: Collection[str]) -
     if view is None:
         return "its view is not there any more: choose another one"
     if budget.per and budget.per not in known:
-        return f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, or change per"
+        return (
+            f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, publish a definition of the"
+            " dimension, or change per"
+        )
     broken = view.broken(known)
     return None if broken is None else f"its view {view.name!r} is broken: {broken}"
 

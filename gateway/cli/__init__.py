@@ -50,6 +50,7 @@ COMMANDS = {
     "ledger": "gateway.cli.operator.money.ledger",
     "report": "gateway.cli.operator.money.report",
     "views": "gateway.cli.operator.money.views",
+    "allocation": "gateway.cli.operator.money.allocation",
     "mcp": "gateway.cli.operator.mcp",
     "tail": "gateway.cli.operator.tail",
     "top": "gateway.cli.operator.top",

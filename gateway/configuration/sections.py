@@ -284,6 +284,15 @@ class BudgetSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AllocationSettings:
+    """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
+
+    max_definition_bytes: Size = setting(128 * KIB, "bytes of a definition", edge="a larger one: 422", least=KIB)
+    max_dimensions: int = setting(100, "dimensions of all definitions together", edge="one more: 422", least=1)
+    max_rules: int = setting(2000, "rules of a definition", edge="one more: 422", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class McpSettings:
     """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
 
@@ -347,6 +356,7 @@ class Config:
     ledger: LedgerSettings = setting(LedgerSettings(), "")
     views: ViewSettings = setting(ViewSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")
+    allocation: AllocationSettings = setting(AllocationSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")
     billing: BillingSettings = setting(BillingSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.attempts import Buckets
 from gateway.authentication.access import Access
@@ -16,7 +17,14 @@ from gateway.authentication.tool_calls import ToolCalls
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.in_effect import SettingInEffect
 from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import BudgetSettings, Config, McpSettings, ServerSettings, ViewSettings
+from gateway.configuration.sections import (
+    AllocationSettings,
+    BudgetSettings,
+    Config,
+    McpSettings,
+    ServerSettings,
+    ViewSettings,
+)
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
@@ -179,6 +187,7 @@ class OperatorServices:
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     budgets: BudgetEvaluator | None = None
     max_budgets: Callable[[], int] = lambda: BudgetSettings().max
+    allocation: Callable[[], AllocationSettings] = AllocationSettings
     mcp: Callable[[], McpSettings] = McpSettings
     sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
@@ -217,6 +226,13 @@ class OperatorServices:
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
         return self.budgets
+
+    def allocation_limits(self) -> Limits:
+        """How large a definition may be."""
+        section = self.allocation()
+        return Limits(
+            max_bytes=section.max_definition_bytes, max_dimensions=section.max_dimensions, max_rules=section.max_rules
+        )
 
     def require_devices(self) -> DeviceLifecycle:
         """The devices. Refusal 503 where there are none, or where their changes could not be audited."""

@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.allocation.faults import InvalidDefinition
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from spool.errors import (
@@ -77,6 +78,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except Refusal as refusal:
         return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
+    except InvalidDefinition as error:
+        faults = [fault._asdict() for fault in error.faults]
+        told = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
+        return uncached_json({"error": told, "errors": faults}, 422)
     except SpoolError as error:
         status, type = next((status, type) for kind, status, type in _STATUSES if isinstance(error, kind))
         return _error(status, type, str(error), error.retry_after_s if isinstance(error, SpoolFull) else None)

@@ -95,7 +95,7 @@ class Adviser:
     ) -> tuple[Evaluation, Sequence[Saving]]:
         facts, book = await gather(self._sources, now=now, chosen=chosen)
         types = [each for each in TYPES if known.is_enabled(each.NAME) and type in (None, each.NAME)]
-        dimensions = concerned(self._sources.ledger.dimensions())
+        dimensions = concerned(self._sources.ledger.own_dimensions())
 
         def work() -> tuple[Evaluation, Sequence[Saving]]:
             evaluation = evaluate(facts, types, known)

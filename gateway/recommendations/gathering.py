@@ -80,7 +80,7 @@ def _uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: Pri
 async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
     """The calls of seven whole days that name no user, by work and hour."""
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
-    known = ledger.dimensions()
+    known = ledger.own_dimensions()
     query = CostQuery(
         since=await ledger.since_hours(midnight - timedelta(days=RECENT_DAYS)),
         until=midnight,

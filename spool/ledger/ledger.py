@@ -245,6 +245,17 @@ class Ledger:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
+    async def known_since(self, dimension: str) -> datetime | None:
+        """Where the first hour or day begins whose sums know a value of one of its own dimensions; None: none does."""
+        check_dimension(dimension)
+
+        def work(rows: LedgerRows) -> int | None:
+            starts = (rows.first_known(width, dimension) for width in (DAY_S, HOUR_S))
+            return min((start for start in starts if start is not None), default=None)
+
+        start = await self._read(work)
+        return None if start is None else datetime.fromtimestamp(start, UTC)
+
     async def values(self, dimension: str) -> Sequence[str]:
         """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
         derived = self._derived.get(dimension)

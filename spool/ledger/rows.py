@@ -111,6 +111,10 @@ class LedgerRows(Protocol):
         """What the query's filters let through of the periods that begin in [since, until), by its groups."""
         ...
 
+    def first_known(self, width: int, dimension: str) -> int | None:
+        """Where the first period begins that has a sum with a known value of a dimension."""
+        ...
+
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         """The first known values of a dimension, in order."""
         ...

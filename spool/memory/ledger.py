@@ -123,6 +123,10 @@ class MemoryLedgerRows:
             groups[key] = _added(groups[key], measures) if key in groups else measures
         return [GroupSum(*key, measures) for key, measures in groups.items()]
 
+    def first_known(self, width: int, dimension: str) -> int | None:
+        known = (start for start, number, _ in self._of(width) if _value(self._dimensions[number], dimension))
+        return min(known, default=None)
+
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         found = {_value(dimensions, dimension) for dimensions in self._numbers}
         return sorted(found - {""})[:limit]

@@ -128,7 +128,10 @@ class View(ViewDraft):
         gone = sorted(set(dimensions(self)) - set(known))
         if not gone:
             return None
-        return f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, or change the view"
+        return (
+            f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, publish a definition"
+            " of the dimension, or change the view"
+        )
 
 
 def dimensions(view: ViewDraft) -> Iterator[str]:

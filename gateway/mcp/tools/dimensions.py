@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.writing import cell, cut, table
-from spool.ledger.ledger import MOST_VALUES
+from spool.ledger.ledger import MOST_VALUES, Ledger
 from spool.ledger.queries import TAG
 
 _MEANINGS = {
@@ -50,18 +52,25 @@ async def run(_: DimensionsQuestion, asking: Asking) -> ToolAnswer:
     )
 
 
-def meaning(dimension: str) -> str:
-    return _MEANINGS.get(dimension, f"the tag {cut(dimension.removeprefix(TAG), MAX_TAG)} of calls")
+def meanings(ledger: Ledger) -> Mapping[str, str]:
+    """What each dimension is; names that people and senders chose are cut."""
+    own = {
+        name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
+        for name in ledger.own_dimensions()
+    }
+    derived = {each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it" for each in ledger.derived()}
+    return {**own, **derived}
 
 
 async def known(asking: Asking) -> list[KnownDimension]:
     """Every dimension, with the number of its values so far."""
     ledger = asking.services.ledger
-    counts = {name: len(await ledger.values(name)) for name in ledger.dimensions()}
+    found = meanings(ledger)
+    counts = {name: len(await ledger.values(name)) for name in found}
     return [
         KnownDimension(
             name=name,
-            meaning=meaning(name),
+            meaning=found[name],
             value_count=count,
             is_bound=count >= MOST_VALUES,
         )

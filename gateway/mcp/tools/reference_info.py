@@ -10,7 +10,7 @@ import msgspec
 from gateway.api.measures import CURRENCY_UNIT, REFUSED
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
-from gateway.mcp.tools.dimensions import meaning
+from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.recommendations.list import TYPES
 
@@ -65,7 +65,7 @@ def _ranges(asking: Asking) -> Mapping[str, str]:
 
 
 def _dimensions(asking: Asking) -> Mapping[str, str]:
-    return {name: meaning(name) for name in asking.services.ledger.dimensions()}
+    return meanings(asking.services.ledger)
 
 
 def _types(_: Asking) -> Mapping[str, str]:

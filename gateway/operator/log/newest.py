@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from gateway.api.views import usable_view
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -104,7 +104,13 @@ def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
     view = cache(lambda word: usable_view(request.services, word))
     for word in request.http.query.getall("view", ()):
         view(word)
-    holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(kept.value))
+    derived = {each.name: each for each in request.services.ledger.derived()}
+
+    def value(kept: KeptRecord, name: str) -> str:
+        found = derived.get(name)
+        return kept.value(name) if found is None else found.value(tuple(map(kept.value, found.sources)))
+
+    holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
     return replace(RECORDS, filters={**RECORDS.filters, "view": holds})
 
 

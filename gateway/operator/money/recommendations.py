@@ -38,7 +38,7 @@ class SavingsLook(RequestBody):
 
 
 async def list_recommendations(request: OperatorRequest[None]) -> Result:
-    listed = recommendation_list(request.services.ledger.dimensions())
+    listed = recommendation_list(request.services.ledger.own_dimensions())
     return await request.list(listed, await recommendation_rows(request.registry))
 
 

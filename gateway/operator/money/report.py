@@ -78,7 +78,7 @@ async def report(request: OperatorRequest[None]) -> Result:
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "per": query.granularity, "show": list(question.show), "top": question.top,
-            "dimensions": list(known),
+            "dimensions": list(known), "names": {each.name: each.label for each in ledger.derived()},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },

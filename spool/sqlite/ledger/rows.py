@@ -184,6 +184,12 @@ class SqliteLedgerRows:
             status, cost_source, *sums = row[len(names) :]
             yield GroupSum(group, status, cost_source, _measures(sums))
 
+    def first_known(self, width: int, dimension: str) -> int | None:
+        known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"
+        statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
+        row = self._connection.execute(statement).fetchone()
+        return int(row[0]) if row else None
+
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
             self._derive({dimension.name: dimension})

@@ -71,6 +71,11 @@ def test_a_definition() -> None:
     assert ("User:Defined:Owner",) == short.sources
 
 
+def test_an_empty_definition() -> None:
+    """It takes all dimensions away."""
+    assert () == tuple(parse(b"Dimensions: {}", KNOWN).dimensions)
+
+
 def test_every_scalar_is_text() -> None:
     """YAML's own reading of `on`, numbers and days does not change what they are compared with."""
     text = rule("Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]")
@@ -190,7 +195,7 @@ def test_depth() -> None:
     assert ["a definition is a mapping with the key Dimensions"] == [
         each.error for each in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     ]
-    for text in ("[" * (MAX_DEPTH + 1), "[" * 200_000, "a: " + "{a: " * 40_000):
+    for text in ("[" * (MAX_DEPTH + 1), "[" * 100_000, "a: " + "{a: " * 30_000):
         [fault] = faults(text)
         assert f"nested {MAX_DEPTH} deep" in fault.error
 

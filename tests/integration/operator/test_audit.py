@@ -36,7 +36,7 @@ from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
-READS_BY_POST = {"relay_mcp"}  # its body is a message, and every tool reads
+READS_BY_POST = {"relay_mcp", "diff_definition"}  # their bodies are questions
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
 

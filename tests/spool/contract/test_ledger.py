@@ -457,6 +457,8 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     assert 1 == (await total(ledger, include={OWNER.name: ["a-x"]}, exclude={"Size": ["small"]})).calls
     other = replace(SIZE, value=lambda values: "any")
     assert ("any",) == (await total(ledger, group_by=["Size"], derived={"Size": other})).group
+    assert at(BEGIN // HOUR * HOUR) == await ledger.known_since("tag:service")
+    assert await ledger.known_since("device") is None
     ledger.derive([])
     with pytest.raises(ValueError, match="no dimension"):
         await ledger.values("Size")

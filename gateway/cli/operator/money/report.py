@@ -19,7 +19,10 @@ from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS
 
-_BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
+_BY = (
+    f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
+    " User:Defined:NAME for what a published definition adds."
+)
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
 

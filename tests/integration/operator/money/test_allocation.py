@@ -1,0 +1,201 @@
+"""What a published definition does to costs, reports, views, budgets and the newest records; diffs before that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.allocation.language import joined, parse
+from gateway.cli import main
+from spool.clock import SystemClock
+from spool.settings import SpoolSettings
+from spool.sqlite import open_spool
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+SPENT = (("search", "o3", 0, "1"), ("Search ", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4"), (None, "o3", 30, "8"))
+
+OWNER = "User:Defined:Owner"
+DEFINITION = """
+Dimensions:
+  Owner:
+    Name: Who pays
+    DefaultValue: Nobody
+    Rules:
+      - Type: GroupBy
+        Source: Team
+        Transforms: [{Type: Normalize}]
+  Area:
+    Rules:
+      - Type: Group
+        Name: Product
+        Conditions: [{Source: User:Defined:Owner, Equals: [search, ads]}]
+"""
+NARROWER = (
+    DEFINITION.replace("[search, ads]", "search").partition("  Area:")[0]
+    + """
+  Reach:
+    Rules: [{Type: GroupBy, Source: model}]
+"""
+)
+
+
+def spent(now: float) -> list[Any]:
+    return [
+        call(number, at=now - days * 86400, team=team, request_model=model, cost=cost, cost_source="reported")
+        for number, (team, model, days, cost) in enumerate(SPENT)
+    ]
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
+        await add(server.services.log, *spent(NOW.timestamp()))
+        yield server
+
+
+def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") -> None:
+    definition = parse(text.encode(), server.services.ledger.own_dimensions())
+    server.services.published.put(joined({"": definition}), version=version)
+
+
+async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, str]:
+    """The costs of a report since January by the values of its groups."""
+    answer = await server.ask("GET", f"/report?by={groups}", show="cost", range="ytd", **query)
+    assert 200 == answer.status, answer.payload
+    rows = [tuple(row.values()) for row in answer.payload["rows"]]
+    assert "15" == answer.payload["total"]["cost"] or "where" in query or "view" in query
+    return {row[:-1] if len(row) > 2 else row[0]: row[-1] for row in rows}
+
+
+@pytest.mark.asyncio
+async def test_reports_by_published_dimensions(server: OperatorServer) -> None:
+    """What is published groups and filters all that is kept at once; the total is what it was."""
+    assert 400 == (await server.ask("GET", f"/report?by={OWNER}")).status
+    publish(server)
+    assert {"ads": "4", "search": "3", "Nobody": "8"} == await costs(server, OWNER)
+    assert {("Product", "gpt-4o"): "2", ("Product", "o3"): "5", (None, "o3"): "8"} == await costs(
+        server, "User:Defined:Area,model"
+    )
+    assert {"search": "1", "Search ": "2"} == await costs(server, "team", where=f"{OWNER}=search")
+    assert {"ads": "4", None: "8"} == await costs(server, "team", where=f"{OWNER}!=search")
+    report = (await server.ask("GET", "/report")).payload["report"]
+    assert [OWNER, "User:Defined:Area"] == report["dimensions"][-2:]
+    assert {OWNER: "Who pays", "User:Defined:Area": "Area"} == report["names"]
+    comparison = await server.ask("GET", f"/comparison?by={OWNER}")
+    assert {"ads", "search", "Nobody"} >= {row[OWNER] for row in comparison.payload["rows"]}
+    publish(server, "Dimensions: {Area: {Rules: [{Type: GroupBy, Source: model}]}}", "2")
+    assert {"gpt-4o": "2", "o3": "13"} == await costs(server, "User:Defined:Area")
+    assert 400 == (await server.ask("GET", f"/report?by={OWNER}")).status
+
+
+@pytest.mark.asyncio
+async def test_views_and_budgets_of_published_dimensions(server: OperatorServer) -> None:
+    """They hold what passes now; one whose dimension is not published any more says so."""
+    view = {"name": "Search", "filter": {OWNER: ["search"]}, "principal_dimension": OWNER}
+    assert (400, "invalid") == (await server.ask("POST", "/views", view)).error[:2]
+    publish(server)
+    made = (await server.ask("POST", "/views", view)).payload["view"]
+    assert {"search": "3"} == await costs(server, OWNER, view="Search")
+    everything = {**view, "name": "All", "filter": {}}
+    all_of_it = (await server.ask("POST", "/views", everything)).payload["view"]
+    budget = {"name": "Each", "view": {"id": all_of_it["id"]}, "default_amount": "3", "per": OWNER}
+    answer = await server.ask("POST", "/budgets", budget)
+    assert 201 == answer.status, answer.payload
+    owners = await server.ask("GET", f"/budgets/{answer.payload['budget']['id']}/owners")
+    assert {"ads": "4", "search": "3"} == {each["owner"]: each["actual"] for each in owners.payload["owners"]}
+    found = await server.ask("GET", "/records", view="Search")
+    assert {"search", "Search "} == {row["team"] for row in found.payload["records"]}
+    server.services.published.put(joined({}), version="2")
+    broken = (await server.ask("GET", f"/views/{made['id']}")).payload["view"]["broken"]
+    assert f"does not know {OWNER}" in broken
+    assert 400 == (await server.ask("GET", "/report", view="Search")).status
+
+
+@pytest.mark.asyncio
+async def test_a_diff(server: OperatorServer) -> None:
+    """Per element what a month was and would be; totals are the same, and nothing is published."""
+    publish(server)
+    answer = await server.ask("POST", "/allocation/diff", {"definition": NARROWER, "month": "2026-08"})
+    assert 200 == answer.status, answer.payload
+    assert {"cost": "8", "calls": 1} == answer.payload["total"]
+    answer = await server.ask("POST", "/allocation/diff", {"definition": NARROWER})
+    payload = answer.payload
+    assert {"cost": "7", "calls": 3} == payload["total"]
+    assert ("2026-09-01T00:00:00+00:00", "1") == (payload["diff"]["from"], payload["diff"]["version"])
+    assert "2026-08-22T14:00:00+00:00" == payload["diff"]["border"]["kept_since"]
+    states = {each["id"]: each["state"] for each in payload["dimensions"]}
+    assert {OWNER: "unchanged", "User:Defined:Reach": "new", "User:Defined:Area": "gone"} == states
+    for dimension in payload["dimensions"]:
+        for side in ("before", "after"):
+            amounts = [int(each[side]["cost"]) for each in dimension["elements"] if each[side] is not None]
+            assert sum(amounts) in ((7,) if amounts else (0,))
+    assert [("o3", None, {"cost": "5", "calls": 2}), ("gpt-4o", None, {"cost": "2", "calls": 1})] == [
+        tuple(each.values()) for each in payload["dimensions"][1]["elements"]
+    ]
+    assert [OWNER, "User:Defined:Area"] == [each.id for each in server.services.published.dimensions()]
+
+
+@pytest.mark.asyncio
+async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
+    """A namespace's definition replaces its own dimensions alone, and may not take those of another."""
+    known = server.services.ledger.own_dimensions()
+    model = b"Dimensions: {M: {Rules: [{Type: GroupBy, Source: model}]}}"
+    parts = {"": parse(DEFINITION.encode(), known), "ml": parse(model, known)}
+    server.services.published.put(joined(parts), version="3")
+    other = "Dimensions: {N: {Rules: [{Type: GroupBy, Source: user}]}}"
+    answer = await server.ask("POST", "/allocation/diff", {"definition": other, "namespace": "ml"})
+    states = {each["id"].rpartition(":")[2]: each["state"] for each in answer.payload["dimensions"]}
+    assert {"N": "new", "M": "gone"} == states
+    answer = await server.ask("POST", "/allocation/diff", {"definition": DEFINITION, "namespace": "ml"})
+    assert 422 == answer.status
+    assert "belongs to the default namespace" in answer.payload["errors"][0]["error"]
+
+
+@pytest.mark.asyncio
+async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
+    """Every fault of a definition with its place; a month that is none, or has not begun."""
+    wrong = "Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}, {Type: Grop}]}}"
+    answer = await server.ask("POST", "/allocation/diff", {"definition": wrong})
+    assert (422, "invalid_definition") == answer.error[:2]
+    assert [["Dimensions", "D", "Rules", 0, "Source"], ["Dimensions", "D", "Rules", 1, "Type"]] == [
+        each["path"] for each in answer.payload["errors"]
+    ]
+    for month, words in (("2026-13", "YYYY-MM"), ("2026-9", "YYYY-MM"), ("2026-10", "not begun"), ("1999-01", "2000")):
+        status, _, message = (
+            await server.ask("POST", "/allocation/diff", {"definition": DEFINITION, "month": month})
+        ).error
+        assert (400, True) == (status, words in message), message
+
+
+def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server, too; a definition with faults ends it with each of them."""
+    monkeypatch.chdir(tmp_path)
+
+    async def fill() -> None:
+        clock = MovedClock(SystemClock().now() - 3600)  # what came just now would still be open
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=clock)
+        await add(spool.log, spent(clock.now())[2])
+        await spool.close()
+
+    asyncio.run(fill())
+    (tmp_path / "definition.yaml").write_text(DEFINITION)
+    month = datetime.fromtimestamp(SystemClock().now() - 3600, UTC).strftime("%Y-%m")
+    arguments = ["allocation", "diff", "definition.yaml", "--data", "store", "--month", month]
+    done = CliRunner().invoke(main, arguments)
+    assert 0 == done.exit_code, done.output
+    assert "Who pays (User:Defined:Owner): new" in done.output
+    assert ["ads", "-", "4.0000", "-"] == next(line.split() for line in done.output.splitlines() if "ads" in line)
+    (tmp_path / "definition.yaml").write_text("Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}]}}")
+    done = CliRunner().invoke(main, arguments)
+    assert 2 == done.exit_code
+    assert "Dimensions.D.Rules.0.Source: there is no such source; did you mean model? (modle)" in done.output
