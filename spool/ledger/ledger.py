@@ -20,6 +20,7 @@ from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.ledger.token_sums import DaySum, sums_of_day
+from spool.ledger.usage_sums import UsageSum, usage_of_day
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
@@ -213,6 +214,10 @@ class Ledger:
     async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
         return await self._read(lambda rows: sums_of_day(rows, day, most))
+
+    async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
+        """All sums of a day that begins at `day` (epoch seconds) that a provider may have billed."""
+        return await self._read(lambda rows: usage_of_day(rows, day))
 
     async def is_complete(self) -> bool:
         """

@@ -69,6 +69,10 @@ class LedgerRows(Protocol):
         """The sums of calls whose input is known, of one period, with their numbers."""
         ...
 
+    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        """All sums of one period."""
+        ...
+
     def oldest_hour(self, since: int) -> int | None:
         """The first hour with sums from `since` on."""
         ...

@@ -24,9 +24,8 @@ class DaySum:
 
 def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
     """The sums of a day (UTC) that cost something, the most costly first and no more than `most`."""
-    state = state_of(rows)
-    width = DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
     summed: dict[Dimensions, Measures] = {}
+    width = width_of_day(rows, day)
     for start in range(day, day + DAY_S, width):
         for _, dimensions, measures in rows.priceable(width, start):
             before = summed.get(dimensions)
@@ -35,12 +34,18 @@ def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
     found = [
         DaySum(day=day, dimensions=dimensions, tokens=token_sum(day, dimensions, measures), cost=cost)
         for dimensions, measures in summed.items()
-        if (cost := _cost(dimensions, measures)) > 0
+        if (cost := cost_of(dimensions, measures)) > 0
     ]
     return sorted(found, key=lambda each: (-each.cost, each.dimensions))[:most]
 
 
-def _cost(dimensions: Dimensions, measures: Measures) -> int:
+def width_of_day(rows: LedgerRows, day: int) -> int:
+    """How the sums of a day are kept: DAY_S if it is summed up, else HOUR_S."""
+    state = state_of(rows)
+    return DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
+
+
+def cost_of(dimensions: Dimensions, measures: Measures) -> int:
     """Reported, else estimated; what a gateway's own cache answered costs nothing."""
     if dimensions.status == "cached":
         return 0

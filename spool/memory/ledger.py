@@ -72,6 +72,9 @@ class MemoryLedgerRows:
                 found.append((number, dimensions, list(measures)))
         return found
 
+    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        return [(self._dimensions[number], list(sums)) for begin, number, sums in self._of(width) if begin == start]
+
     def oldest_hour(self, since: int) -> int | None:
         return min(self.starts(HOUR_S, since), default=None)
 

@@ -114,6 +114,13 @@ class SqliteLedgerRows:
             found.append((number, Dimensions(*dimensions), _measures(columns)))
         return found
 
+    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        rows = self._connection.execute(
+            f"SELECT {_PRICEABLE_COLUMNS} FROM {TABLES[width]} h JOIN keys k ON k.id = h.key WHERE h.start = ?",
+            (start,),
+        )
+        return [(Dimensions(*values[:_WIDTH]), _measures(list(values[_WIDTH:]))) for values in rows]
+
     def oldest_hour(self, since: int) -> int | None:
         [start] = self._connection.execute("SELECT MIN(start) FROM hours WHERE start >= ?", (since,)).fetchone()
         return None if start is None else int(start)

@@ -1,0 +1,49 @@
+"""The sums of a day as a provider bills them: every call that it answered, also those without a price or a count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spool.ledger.repricing import TokenSum, token_sum
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, Dimensions, Measures, sized
+from spool.ledger.token_sums import cost_of, width_of_day
+
+_NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSum:
+    """
+    Sums of one day and one set of dimensions, without users, devices and tags. `sized`: the tokens of each call are
+    known; `cost` is what counts of them, in units of `spool.ledger.money`.
+    """
+
+    day: int  # epoch seconds
+    dimensions: Dimensions
+    tokens: TokenSum
+    sized: bool
+    cost: int
+
+
+def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
+    """The sums of a day (UTC), calls that a gateway's cache answered left out."""
+    summed: dict[Dimensions, Measures] = {}
+    width = width_of_day(rows, day)
+    for start in range(day, day + DAY_S, width):
+        for dimensions, measures in rows.sums(width, start):
+            if dimensions.status == "cached":
+                continue
+            place = dimensions._replace(**_NOBODY)  # type: ignore[arg-type]
+            before = summed.get(place)
+            summed[place] = list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
+    return [
+        UsageSum(
+            day=day,
+            dimensions=dimensions,
+            tokens=replace(token_sum(day, dimensions, measures), output_tokens=measures[COUNTS.index("output_tokens")]),
+            sized=dimensions.kind != "call" or (dimensions.size != INPUT_UNKNOWN and sized(dimensions.size)[1]),
+            cost=cost_of(dimensions, measures),
+        )
+        for dimensions, measures in summed.items()
+    ]

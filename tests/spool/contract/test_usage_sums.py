@@ -1,0 +1,69 @@
+"""What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from decimal import Decimal
+
+import pytest
+
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.sums import DAY_S, HOUR_S
+from spool.record import NS, Inference
+from tests.spool.contract.test_ledger import Ledgers, ledgers  # noqa: F401 - the fixture
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+DAYS = [BEGIN - DAY_S, BEGIN]
+KINDS = (
+    {"user": "ann"},
+    {"user": "bob"},
+    {"tags": {"service_tier": "batch"}},
+    {"status": "cached"},
+    {"status": "error", "cost": "0.02", "cost_source": "reported"},
+    {"estimated_cost": None, "cost_source": "none"},
+    {"input_tokens": None},
+    {"output_tokens": None},
+)
+
+
+def traffic() -> list[Inference]:
+    return [
+        call(start_time=(day + hour * HOUR_S) * NS, api_key=key, **fields)
+        for day in DAYS
+        for hour in (1, 2)
+        for key in ("a", "b")
+        for fields in KINDS
+    ]
+
+
+async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]]:
+    """(day, key, mode, sized) -> calls, input tokens and cost."""
+    found: dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]] = defaultdict(lambda: (0, 0, Decimal(0)))
+    for day in DAYS:
+        for each in await ledger.usage_of_day(day):
+            assert (None, None, "") == (each.dimensions.user, each.dimensions.device, each.dimensions.tags)
+            place = day, each.dimensions.api_key, each.dimensions.mode, each.sized
+            calls, tokens, cost = found[place]
+            cost += Decimal(money.text(each.cost))
+            found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost
+    return dict(found)
+
+
+async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:  # noqa: F811
+    """Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not known."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
+    log.add(traffic(), at=clock.at)
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    expected = {}
+    for day in DAYS:
+        for key in ("a", "b"):
+            expected[day, key, "", True] = (8, 800, Decimal("0.0414"))
+            expected[day, key, "batch", True] = (2, 200, Decimal("0.0007"))
+            expected[day, key, "", False] = (4, 200, Decimal("0.0014"))
+    assert expected == await by_key(ledger)
+    await ledger.tidy()
+    assert expected == await by_key(ledger)
