@@ -1,0 +1,33 @@
+"""The tests, in the order in which they claim; each takes its share out of what the next ones see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from gateway.reconciliation.causes import days, kinds, rates, rest, traffic
+from gateway.reconciliation.claims import Case, Claim
+
+Test = Callable[[Case], Iterator[Claim]]
+
+TESTS: Sequence[Test] = (
+    traffic.unreported_traffic,
+    traffic.other_account,
+    days.time_edge,
+    kinds.tier_unknown,
+    kinds.cache_split,
+    traffic.double_report,
+    traffic.usage_missing,
+    traffic.batch_unreported,
+    traffic.unreported_calls,
+    rates.reported_cost,
+    rates.rates,
+    rest.not_tokens,
+    rest.own_price,
+    rest.rounding,
+)
+
+
+def claims(case: Case) -> list[Claim]:
+    """What every test claims, the largest first."""
+    found = [claim for test in TESTS for claim in test(case)]
+    return sorted(found, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))

@@ -1,0 +1,149 @@
+"""Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from gateway.reconciliation.cells import OWN, RATE
+from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.reconciliation.rate_series import SAME, RateSeries, of_model
+from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M
+from gateway.reconciliation.wording import day_text, dollars, named, per_million
+
+NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
+_ONE = Decimal(1)
+_WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
+# Factors that price lists publish: what the provider calls each.
+_FACTORS = (
+    (Decimal("0.5"), "tier", "half the price: batch or flex"),
+    (Decimal("1.1"), "geo", "1.1 times the price: a region that is chosen"),
+    (Decimal("1.75"), "tier", "1.75 times the price: priority"),
+    (Decimal("1.8"), "tier", "1.8 times the price: priority"),
+    (Decimal(2), "tier", "twice the price: priority or fast"),
+    (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
+)
+_OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the report has the lines to paste."
+
+
+def reported_cost(case: Case) -> Iterator[Claim]:
+    """Sources report costs that agree with the bill where the price book does not: the two undo each other."""
+    left, levels = case.left, case.split.levels
+    own: dict[object, int] = defaultdict(int)
+    rate: dict[object, int] = defaultdict(int)
+    for entry, amount in left.amounts.items():
+        if entry[0] in (OWN, RATE):
+            (own if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
+    undone = {
+        cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
+    }  # fmt: skip
+    entries = [entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone]
+    apart = sum(abs(own[cell]) for cell in undone)
+    claim = left.take(
+        "reported_cost",
+        entries,
+        sure=STRONG,
+        evidence=f"what sources report agrees with the bill; the price book is {dollars(apart)} apart from both",
+        advice=_OVERRIDE,
+    )
+    if claim is not None:
+        yield claim
+
+
+def rates(case: Case) -> Iterator[Claim]:
+    """One factor for all, the steps of a large input, dearer writes, or a price that changed or is not ours."""
+    for model in case.models():
+        left = {entry[2] for entry in case.left.of(RATE) if entry[1].model == model}
+        meters = of_model(case.split, model, left)
+        ratios = {meter: days.ratio() for meter, days in meters.items()}
+        if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
+            continue
+        steps = {meter: days.steps() for meter, days in meters.items()}
+        constant = all(each is not None and len(each) == 1 for each in steps.values())
+        found = (_factor(ratios) or _long_context(ratios) or _dear_writes(ratios)) if constant else None
+        if found is None and all(each is not None for each in steps.values()):
+            found = _price(meters, steps)
+        if found is None:
+            continue
+        cause, sure, evidence = found
+        since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
+        off = [meter for meter, days in meters.items() if any(
+            abs(ratio - _ONE) > NOTHING for _, ratio in steps[meter] or ())]  # fmt: skip
+        claim = case.left.take(
+            cause,
+            [entry for entry in case.left.of(RATE) if entry[1].model == model and entry[2] in off],
+            sure=sure,
+            evidence=f"{named([model]) if model else 'all tokens'}: {evidence}",
+            advice=_ADVICE.get(cause, _OVERRIDE),
+            since=since,
+        )
+        if claim is not None:
+            yield claim
+
+
+_ADVICE = {
+    "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
+    "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
+    "long_context": "The model has a dearer price for large inputs: a rate card has tiers for it.",
+}
+
+
+def _near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:
+    return abs(ratio - factor) <= tolerance * factor
+
+
+def _factor(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+    factor = next(iter(ratios.values()))
+    if (len(ratios) < 2 and WHOLE not in ratios) or not all(_near(each, factor) for each in ratios.values()):
+        return None
+    for known, cause, words in _FACTORS:
+        if _near(factor, known):
+            return cause, STRONG, f"every kind of token was billed at {words}"
+    if factor < 1:
+        return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
+    return None
+
+
+def _long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+    if INPUT not in ratios or OUTPUT not in ratios:
+        return None
+    given, made = ratios[INPUT] - 1, ratios[OUTPUT] - 1
+    if not 0 < given <= 1 or abs(made * 2 - given) > given / 10:
+        return None
+    if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:
+        return None
+    words = (
+        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold they cost 2 "
+        f"and 1.5 times as much, here {given:.0%} of them"
+    )
+    return "long_context", WEAK, words
+
+
+def _dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+    off = {meter for meter, ratio in ratios.items() if abs(ratio - _ONE) > SAME}
+    if not off or not off <= _WRITES or not all(1 < ratios[meter] <= Decimal("1.61") for meter in off):
+        return None
+    ratio = max(ratios[meter] for meter in off)
+    share = (ratio - 1) / Decimal("0.6")
+    words = f"cache writes alone at {ratio:.3f} of our price, as if {share:.0%} were kept for an hour"
+    return "cache_ttl_1h", WEAK, words
+
+
+def _price(
+    meters: Mapping[str, RateSeries], steps: Mapping[str, list[tuple[int, Decimal]] | None]
+) -> tuple[str, str, str]:
+    changed = sorted({found[1][0] for found in steps.values() if found is not None and len(found) == 2})
+    words = []
+    for meter, days in meters.items():
+        found = steps[meter] or []
+        since = found[-1][0] if len(found) == 2 else 0
+        later = {day for day in days.worth if day >= since}
+        if abs(days.ratio(later) - _ONE) <= NOTHING and len(found) < 2:
+            continue
+        sold = sum(days.sold[day] for day in later)
+        billed = per_million(sum(days.paid.get(day, 0) for day in later), sold)
+        ours = per_million(sum(days.worth[day] for day in later), sold)
+        words.append(f"{meter} ${billed} a million, ours ${ours}")
+    when = f"from {day_text(changed[0])} on, " if changed else ""
+    return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(words)}"

@@ -1,0 +1,218 @@
+"""
+The exact split of a difference: billed = counted + volume + rate + other + own, to the last digit. Pure.
+
+For tokens L that the ledger counted at prices p, tokens P of a statement, and its money S: volume is (P - L) * p, rate
+is S - P * p, own is L * p - M where M is the ledger's cost. Prices of a cell are what its own counted tokens came to,
+so that tiers of size and prices of hours are in them; what only the statement has is valued at list prices. Tokens are
+compared in fine cells; money in coarser ones where the statement of money tells less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.reconciliation.sides import (
+    METERS,
+    POOLED,
+    STANDARD,
+    WHOLE,
+    BilledMoney,
+    BilledSums,
+    BilledTokens,
+    Cell,
+    Counted,
+    CountedSums,
+    divided,
+)
+
+VOLUME, RATE, OTHER, OWN = "volume", "rate", "other", "own"
+PARTS = (VOLUME, RATE, OTHER, OWN)
+
+Prices = Callable[[str, str, int], Mapping[str, int]]  # list prices of a token by meter: of a model, tier and day
+Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
+_AtOurPrices = dict[Cell, dict[str, list[int]]]  # billed tokens of a meter, and what they come to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What both sides tell apart: of tokens, and of money. A level of money is one of tokens as well."""
+
+    key: bool = False
+    model: bool = True
+    tier: bool = False
+    money_key: bool = False
+    money_model: bool = True
+    money_tier: bool = False
+
+    def fine(self, day: int, key: str, model: str, tier: str | None) -> Cell:
+        return Cell(day, key if self.key else "", model if self.model else "", _tier(tier) if self.tier else STANDARD)
+
+    def coarse(self, cell: Cell) -> Cell:
+        return Cell(
+            cell.day,
+            cell.key if self.money_key else "",
+            cell.model if self.money_model else "",
+            cell.tier if self.money_tier else STANDARD,
+        )
+
+    @property
+    def finest(self) -> str:
+        """The finest level that is compared, in words."""
+        told = [name for name, is_told in (("model", self.model), ("key", self.key), ("tier", self.tier)) if is_told]
+        return ", ".join(["day", *told])
+
+
+@dataclass(slots=True, kw_only=True)
+class Split:
+    """
+    Both sides of all cells, and the parts of the difference.
+
+    `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was billed for
+    them; what was billed without telling meters apart is WHOLE in all three.
+    """
+
+    levels: Levels
+    billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
+    counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
+    metered: set[int] = field(default_factory=set)  # days of which a statement tells tokens
+    parts: dict[Entry, int] = field(default_factory=lambda: defaultdict(int))
+    extra: dict[tuple[Cell, str], int] = field(default_factory=dict)  # tokens billed less tokens counted
+    worth: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    sold: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def billed_total(self) -> int:
+        return sum(self.billed_money.values())
+
+    @property
+    def counted_total(self) -> int:
+        return sum(each.cost for each in self.counted.values())
+
+    def part(self, name: str) -> int:
+        return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
+
+
+def split(
+    tokens: Iterable[BilledTokens],
+    money: Sequence[BilledMoney],
+    counted: Iterable[Counted],
+    *,
+    prices: Prices,
+    levels: Levels,
+    imputed: bool = False,
+) -> Split:
+    """
+    The parts of the difference of the rows given. Days without tokens in a statement have no volume.
+
+    `imputed`: no statement tells money, and the billed tokens count at our prices.
+    """
+    found = Split(levels=levels)
+    _add_sides(found, tokens, money, counted)
+    paid_rates = _paid_rates(found)
+    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for cell in sorted({*found.billed, *found.counted}):
+        billed, ours = found.billed.get(cell, BilledSums()), found.counted.get(cell, CountedSums())
+        coarse = levels.coarse(cell)
+        theirs = _metered(billed.tokens, ours.tokens) if cell.day in found.metered else dict(ours.tokens)
+        listed: Mapping[str, int] | None = None
+        own = 0
+        for meter in METERS:
+            have, said = ours.tokens.get(meter, 0), theirs.get(meter, 0)
+            if not have and not said:
+                continue
+            if ours.valued.get(meter):
+                price = ours.values[meter] // ours.valued[meter]
+            else:
+                if listed is None:
+                    listed = prices(cell.model, cell.tier, cell.day)
+                price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
+            value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
+            own += value
+            volume = (said - have) * price
+            if said != have:
+                found.extra[cell, meter] = said - have
+            if volume:
+                found.parts[VOLUME, cell, meter] += volume
+            sums = at_our_prices[coarse][meter]
+            sums[0] += said
+            sums[1] += value + volume
+        if own != ours.cost:
+            found.parts[OWN, cell, ""] += own - ours.cost
+    _rates(found, at_our_prices, imputed=imputed)
+    found.parts = defaultdict(int, {entry: amount for entry, amount in found.parts.items() if amount})
+    return found
+
+
+def _add_sides(
+    found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[Counted]
+) -> None:
+    levels = found.levels
+    for said in tokens:
+        sums = found.billed[levels.fine(said.day, said.key, said.model, said.tier)]
+        if said.meter is None:
+            sums.calls = (sums.calls or 0) + said.quantity
+        else:
+            sums.tokens[said.meter] += said.quantity
+            found.metered.add(said.day)
+    for row in counted:
+        found.counted[levels.fine(row.day, row.key, row.model, row.tier)].add(row)
+    for amount in money:
+        cell = levels.coarse(levels.fine(amount.day, amount.key, amount.model, amount.tier))
+        found.billed_money[cell] += amount.amount
+        if amount.is_for_tokens:
+            found.paid[cell, amount.meter] += amount.amount
+        else:
+            found.parts[OTHER, cell, amount.meter] += amount.amount
+
+
+def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
+    """What a token of a meter was billed at, by model: the price of last resort where no price is known."""
+    tokens: dict[tuple[str, str], int] = defaultdict(int)
+    for cell, sums in found.billed.items():
+        for meter, quantity in sums.tokens.items():
+            tokens[found.levels.coarse(cell).model, meter] += quantity
+    paid: dict[tuple[str, str], int] = defaultdict(int)
+    for (cell, meter), amount in found.paid.items():
+        paid[cell.model, meter] += amount
+    return {place: amount // tokens[place] for place, amount in paid.items() if tokens.get(place)}
+
+
+def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
+    """Billed tokens by METERS: what a statement does not tell apart is divided as our own tokens are."""
+    found = {meter: told.get(meter, 0) for meter in METERS}
+    for pooled, meters in POOLED.items():
+        if told.get(pooled):
+            for meter, tokens in divided(told[pooled], ours, meters).items():
+                found[meter] += tokens
+    return found
+
+
+def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+    """What was billed for tokens, less the same tokens at our prices, by the meters that the statement tells apart."""
+    for (cell, meter), amount in found.paid.items():
+        found.parts[RATE, cell, meter] += amount
+    for cell, by_meter in at_our_prices.items():
+        for meter, (tokens, worth) in by_meter.items():
+            place = _paid_as(found, cell, meter)
+            found.sold[cell, place] += tokens
+            found.worth[cell, place] += worth
+            if imputed:
+                found.billed_money[cell] += worth
+            else:
+                found.parts[RATE, cell, place] -= worth
+
+
+def _paid_as(found: Split, cell: Cell, meter: str) -> str:
+    """Under which meter a statement bills a meter of ours in a cell."""
+    if (cell, meter) in found.paid:
+        return meter
+    pools = [pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in found.paid]
+    return pools[0] if pools else (WHOLE if (cell, WHOLE) in found.paid else meter)
+
+
+def _tier(told: str | None) -> str:
+    return STANDARD if told in (None, "", "standard", "default") else str(told)

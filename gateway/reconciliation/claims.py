@@ -1,0 +1,137 @@
+"""What explains a difference, and what is left of it: each claim takes its exact share before the next test. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gateway.reconciliation.cells import RATE, VOLUME, Entry, Split
+from gateway.reconciliation.rate_series import of_model
+from gateway.reconciliation.sides import Cell
+
+# How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference alone.
+EXACT, STRONG, WEAK = "exact", "strong", "weak"
+MOST_NAMES = 20  # of models or keys that a claim lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    A cause and its share of the difference. `amount` and `tokens` are billed less counted; `moved` is the same without
+    regard to sign, day by day, and halved where days only exchange: the size of the cause.
+    """
+
+    cause: str
+    amount: int
+    tokens: int
+    moved: int
+    sure: str
+    evidence: str
+    advice: str
+    days: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
+    since: int = 0  # the day from which it holds; 0: from the first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """
+    What the tests look at. `key_tokens`: billed tokens by key, and by day and model, of keys that no key of ours is
+    known for; `own_keys`: tokens by day of our keys that none of the provider is known for. `hours`: counted tokens by
+    hour, also of a day before and after. `rows`: of money, in the statement.
+    """
+
+    split: Split
+    left: Left
+    key_tokens: Mapping[str, Mapping[tuple[int, str], int]] = field(default_factory=dict)
+    own_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    hours: Mapping[int, int] = field(default_factory=dict)
+    days: tuple[int, ...] = ()
+    rows: int = 0
+
+    def models(self) -> list[str]:
+        return sorted({cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)})
+
+
+class Left:
+    """The parts that no cause has claimed yet, and the tokens behind them."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self.amounts: dict[Entry, int] = dict(split.parts)
+        self.extra: dict[tuple[Cell, str], int] = dict(split.extra)
+
+    @property
+    def unexplained(self) -> int:
+        return sum(self.amounts.values())
+
+    def volume(self) -> list[Entry]:
+        """Entries of volume that are left, also those without a price."""
+        return [(VOLUME, cell, meter) for cell, meter in self.extra]
+
+    def with_rates(self, volume: Iterable[Entry]) -> list[Entry]:
+        """
+        Entries of volume, and those of the rates in their cells that no price explains.
+
+        Calls that one side has alone may be larger than the others, or of another tier: their price then shows as a
+        rate that comes and goes with them, while a price that differs is the same from day to day.
+        """
+        entries = list(volume)
+        coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
+        for model in {cell.model for cell in coarse}:
+            rates = [entry for entry in self.of(RATE) if entry[1] in coarse and entry[1].model == model]
+            series = of_model(self._split, model, {meter for _, _, meter in rates})
+            unsteady = {meter for meter, each in series.items() if each.steps() is None}
+            entries += [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
+        return entries
+
+    def of(self, part: str) -> list[Entry]:
+        return [entry for entry in self.amounts if entry[0] == part]
+
+    def take(
+        self,
+        cause: str,
+        entries: Iterable[Entry],
+        *,
+        sure: str,
+        evidence: str,
+        advice: str,
+        exchange: bool = False,
+        since: int = 0,
+    ) -> Claim | None:
+        """Claim these entries as a whole; None if nothing of them is left."""
+        amount = tokens = 0
+        by_cell: dict[Cell, int] = defaultdict(int)
+        by_day: dict[int, int] = defaultdict(int)
+        taken = False
+        for entry in entries:
+            part, cell, meter = entry
+            share = self.amounts.pop(entry, None)
+            moved_tokens = self.extra.pop((cell, meter), None) if part == VOLUME else None
+            if share is None and moved_tokens is None:
+                continue
+            taken = True
+            amount += share or 0
+            tokens += moved_tokens or 0
+            by_cell[cell] += share or 0
+            by_day[cell.day] += share or 0
+        if not taken:
+            return None
+        moved = sum(map(abs, by_day.values()))
+        return Claim(
+            cause=cause,
+            amount=amount,
+            tokens=tokens,
+            moved=moved // 2 if exchange else moved,
+            sure=sure,
+            evidence=evidence,
+            advice=advice,
+            days=tuple(sorted(by_day)),
+            models=tuple(sorted({cell.model for cell in by_cell if cell.model})[:MOST_NAMES]),
+            keys=tuple(sorted({cell.key for cell in by_cell if cell.key})[:MOST_NAMES]),
+            by_cell=dict(by_cell),
+            since=since,
+        )

@@ -1,0 +1,270 @@
+"""Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gateway.reconciliation.causes.list import claims
+from gateway.reconciliation.cells import PARTS, Prices, Split, split
+from gateway.reconciliation.claims import Case, Claim, Left
+from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
+from gateway.reconciliation.sides import BilledTokens, Cell, Counted
+from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
+from spool.ledger.money import UNIT
+from spool.statements.values import StatementRow
+
+OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
+DAY, MODEL, KEY = "day", "model", "key"
+LEVELS = (DAY, MODEL, KEY)
+CENT = UNIT // 100
+
+Naming = Callable[[Cell], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """A day differs beyond a share (in thousandths) of what was billed, and a cent for each row of its statement."""
+
+    money_permille: int = 5
+    tokens_permille: int = 10
+
+    def holds(self, line: Line, rows: int) -> bool:
+        allowed = max(CENT * rows, abs(line.billed) * self.money_permille // 1000)
+        of_tokens = line.billed_tokens * self.tokens_permille // 1000
+        return abs(line.difference) <= allowed and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """
+    One day, model or key, or all: billed is counted and the four parts, to the last digit. `captured`: tokens that are
+    in both. `causes` are what was claimed of the difference; the rest of it is unexplained.
+    """
+
+    name: str = ""
+    billed: int = 0
+    counted: int = 0
+    parts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
+    billed_tokens: int = 0
+    counted_tokens: int = 0
+    captured_tokens: int = 0
+    captured_money: int = 0
+    billed_calls: int | None = None
+    counted_calls: int = 0
+    causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    state: str = AGREES
+
+    @property
+    def difference(self) -> int:
+        return self.billed - self.counted
+
+    @property
+    def unexplained(self) -> int:
+        return self.difference - sum(self.causes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What came of one provider in a time. Open days, and days without a statement, are in no sum."""
+
+    provider: str
+    total: Line
+    days: Sequence[Line]
+    models: Sequence[Line]
+    keys: Sequence[Line]
+    claims: Sequence[Claim]
+    finest: str
+    has_money: bool
+    sources: Sequence[str]
+    set_aside: Sequence[str]  # sources that tell of the same days, and are not added
+    foreign: Mapping[str, int]  # rows in other currencies
+    only_billed: Mapping[str, Sequence[str]]
+    only_counted: Mapping[str, Sequence[str]]
+    renamed: Sequence[tuple[str, str]]
+    overrides: Sequence[Override] = ()
+    owners: Sequence[OwnerPair] = ()
+
+    def lines(self, level: str) -> Sequence[Line]:
+        return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """
+    What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled. `covered`:
+    the days that the statements of a source are about, also those without a row. `hours`: tokens of the ledger by hour.
+    """
+
+    provider: str
+    days: Sequence[int]
+    open_from: int
+    rows: Sequence[StatementRow]
+    counted: Sequence[Counted]
+    prices: Prices
+    covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    hours: Mapping[int, int] = field(default_factory=dict)
+    owners: Sequence[Owner] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+def compare(facts: Facts) -> Comparison:
+    """The comparison of one provider, with every cause that was found."""
+    told = billed(row for row in facts.rows if row.provider == facts.provider)
+    of_tokens, of_money = one_source(told.tokens, facts.covered), one_source(told.money, facts.covered)
+    states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
+    compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
+    tokens = [row for row in told.tokens if row.day in compared and of_tokens.get(row.day) == row.source]
+    amounts = [row for row in told.money if row.day in compared and of_money.get(row.day) == row.source]
+    counted = [replace(row, day=told.wide.get(row.day, row.day)) for row in facts.counted]
+    counted = [row for row in counted if row.day in compared]
+    tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
+    owners = [owner for owner in facts.owners if owner.provider == facts.provider]
+    keys = Keys(owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted})
+    key_tokens, own_keys = _by_key(tokens, counted, keys)
+    tokens = [replace(row, key=keys.of_billed(row)) for row in tokens]
+    amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]
+    counted = [replace(row, key=keys.of_counted(row)) for row in counted]
+
+    def prices(model: str, tier: str, day: int) -> Mapping[str, int]:
+        return facts.prices(priced_as(model), tier, day)
+
+    found = split(
+        tokens,
+        amounts,
+        counted,
+        prices=prices,
+        levels=levels_of(tokens, amounts, keys=keys.any),
+        imputed=not of_money,
+    )
+    case = Case(
+        split=found,
+        left=Left(found),
+        key_tokens=key_tokens,
+        own_keys=own_keys,
+        hours=facts.hours,
+        days=tuple(sorted(compared)),
+        rows=len(amounts),
+    )
+    claimed = claims(case)
+    days = _lines(found, claimed, lambda cell: str(cell.day))
+    rows_of: dict[str, int] = defaultdict(int)
+    for row in amounts:
+        rows_of[str(row.day)] += 1
+    return Comparison(
+        provider=facts.provider,
+        total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
+        days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, rows_of[str(day)])
+              for day, state in sorted(states.items())],
+        models=sorted(_lines(found, claimed, lambda cell: cell.model).values(), key=_largest),
+        keys=sorted(_lines(found, claimed, lambda cell: cell.key).values(), key=_largest) if found.levels.key else (),
+        claims=claimed,
+        finest=found.levels.finest,
+        has_money=bool(of_money),
+        sources=sorted({*of_tokens.values(), *of_money.values()}),
+        set_aside=sorted(told.sources - {*of_tokens.values(), *of_money.values()}),
+        foreign=told.foreign,
+        only_billed=_only(found, billed=True),
+        only_counted=_only(found, billed=False),
+        renamed=renamed,
+        overrides=overrides(facts.provider, found, claimed, prices, priced_as),
+        owners=owner_pairs(facts.provider, key_tokens, own_keys),
+    )  # fmt: skip
+
+
+def _states(
+    facts: Facts,
+    of_tokens: Mapping[int, str],
+    of_money: Mapping[int, str],
+    unsettled: Mapping[str, frozenset[int]],
+    wide: Mapping[int, int],
+) -> dict[int, str]:
+    """By day; of a bucket that is longer than a day, its first day stands for all."""
+    last: dict[int, int] = defaultdict(int)
+    for day in facts.days:
+        place = wide.get(day, day)
+        last[place] = max(last[place], day)
+    states = {}
+    for day, end in last.items():
+        told = [sources[day] for sources in (of_tokens, of_money) if day in sources]
+        if end >= facts.open_from or any(day in unsettled.get(source, ()) for source in told):
+            states[day] = OPEN
+        elif not told or (of_money and day not in of_money):
+            states[day] = UNKNOWN
+        else:
+            states[day] = AGREES
+    return states
+
+
+def _by_key(
+    tokens: Sequence[BilledTokens], counted: Sequence[Counted], keys: Keys
+) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
+    """Tokens of the provider's keys that are not known to be ours, and of all of ours."""
+    theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
+    ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in tokens:
+        if row.key in keys.unknown and row.meter is not None:
+            theirs[row.key][row.day, row.model] += row.quantity
+    for each in counted:
+        if each.key and each.key not in keys.matched:
+            ours[each.key][each.day] += sum(each.tokens.values())
+    return theirs, ours
+
+
+def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
+    """Sums by a name of cells. What a line was billed is what was counted and the parts of it."""
+    lines: dict[str, Line] = {}
+
+    def line(cell: Cell) -> Line:
+        name = name_of(cell)
+        return lines.setdefault(name, Line(name=name))
+
+    for cell, sums in found.counted.items():
+        each = line(cell)
+        each.counted += sums.cost
+        each.counted_tokens += sum(sums.tokens.values())
+        each.counted_calls += sums.calls
+    for (part, cell, _), amount in found.parts.items():
+        line(cell).parts[part] += amount
+    for cell, billed_sums in found.billed.items():
+        each = line(cell)
+        if billed_sums.calls is not None:
+            each.billed_calls = (each.billed_calls or 0) + billed_sums.calls
+    both = {*found.billed, *found.counted}
+    for cell in both:
+        ours = sum(found.counted[cell].tokens.values()) if cell in found.counted else 0
+        theirs = sum(found.billed[cell].tokens.values()) if cell in found.billed else 0
+        if cell.day not in found.metered:
+            theirs = ours
+        each = line(cell)
+        each.billed_tokens += theirs
+        each.captured_tokens += min(ours, theirs)
+    for claim in claimed:
+        for cell, amount in claim.by_cell.items():
+            line(cell).causes[claim.cause] += amount
+    for each in lines.values():
+        each.billed = each.counted + sum(each.parts.values())
+        each.captured_money = max(0, min(each.billed, each.counted))
+    return lines
+
+
+def _with_state(line: Line, state: str, tolerance: Tolerance, rows: int) -> Line:
+    if state == AGREES:
+        state = AGREES if tolerance.holds(line, rows) else DIFFERS
+    line.state = state
+    return line
+
+
+def _only(found: Split, *, billed: bool) -> dict[str, list[str]]:
+    lists = {}
+    for name, place in (("models", 2), ("keys", 1)):
+        theirs = {str(cell[place]) for cell, sums in found.billed.items() if any(sums.tokens.values())}
+        theirs |= {str(cell[place]) for cell, amount in found.billed_money.items() if amount}
+        ours = {str(cell[place]) for cell, sums in found.counted.items() if sums.calls}
+        lists[name] = sorted((theirs - ours if billed else ours - theirs) - {""})
+    return lists
+
+
+def _largest(line: Line) -> tuple[int, int, str]:
+    return -abs(line.difference), -line.billed, line.name

@@ -1,0 +1,118 @@
+"""What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from gateway.intake.prices import PriceBook
+from gateway.normalise.reading import models
+from gateway.reconciliation.sides import CACHE_READ, INPUT, METERS, OUTPUT, WRITE_1H, WRITE_5M, Counted
+from spool import providers
+from spool.ledger import money
+from spool.ledger.repricing import TokenSum
+from spool.ledger.usage_sums import UsageSum
+from spool.record import NS
+
+REASONING = "reasoning"
+_NONE = {
+    "calls": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0,
+    "reasoning_tokens": 0, "cache_write_1h_tokens": 0,
+}  # fmt: skip
+# One token of each kind, as a sum that can be priced.
+_ONE_OF: Mapping[str, Mapping[str, int]] = {
+    INPUT: {"input_tokens": 1},
+    CACHE_READ: {"input_tokens": 1, "cache_read_tokens": 1},
+    WRITE_5M: {"input_tokens": 1, "cache_write_tokens": 1},
+    WRITE_1H: {"input_tokens": 1, "cache_write_tokens": 1, "cache_write_1h_tokens": 1},
+    OUTPUT: {"output_tokens": 1},
+    REASONING: {"output_tokens": 1, "reasoning_tokens": 1},
+}
+
+
+class _Priced(NamedTuple):
+    provider: str | None
+    response: str | None
+    request: str | None
+    mode: str
+    time: int
+    beyond: int
+
+
+class TokenPrices:
+    """What one token of each kind costs by a price book, in units; kinds without a known price are left out."""
+
+    def __init__(self, book: PriceBook) -> None:
+        self._book = book
+        self._known: dict[_Priced, Mapping[str, int]] = {}
+
+    def of_sum(self, total: TokenSum) -> Mapping[str, int]:
+        place = _Priced(total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond)
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = {
+                kind: money.units(text)
+                for kind, counts in _ONE_OF.items()
+                if (text := self._book.estimate_sum(_one(place, counts))) is not None
+            }
+        return found
+
+    def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
+        """List prices on a day, of inputs that are not large."""
+        return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, 0), _NONE))
+
+
+def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
+    return TokenSum(
+        provider=place.provider,
+        response_model=place.response,
+        request_model=place.request,
+        mode=place.mode,
+        time=place.time,
+        beyond=place.beyond,
+        **{**_NONE, **counts},
+    )
+
+
+def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Counted]]:
+    """Sums of the ledger by the provider that sold them, "" if unknown."""
+    found: dict[str, list[Counted]] = {}
+    for each in sums:
+        found.setdefault(seller(each.dimensions.provider, each.dimensions.model), []).append(_counted(each, prices))
+    return found
+
+
+def seller(provider: str | None, model: str | None) -> str:
+    """Who billed it. A counter names no provider: its model's maker stands for it."""
+    if provider:
+        return providers.canonical(provider)
+    maker = models.maker((model or "").lower())
+    return providers.canonical(maker) if maker else ""
+
+
+def _counted(each: UsageSum, prices: TokenPrices) -> Counted:
+    total, of = each.tokens, each.dimensions
+    read, written, written_1h = total.cache_read_tokens, total.cache_write_tokens, total.cache_write_1h_tokens
+    made = total.output_tokens or 0
+    tokens = dict(
+        zip(METERS, (total.input_tokens - read - written, read, written - written_1h, written_1h, made), strict=True)
+    )
+    price = prices.of_sum(total)
+    values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
+    thought = min(total.reasoning_tokens, made)
+    if OUTPUT in price and REASONING in price:
+        values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
+    return Counted(
+        day=each.day,
+        source=of.source or "",
+        key=of.api_key or "",
+        team=of.team or "",
+        model=of.model or of.request_model or "",
+        tier=of.mode,
+        calls=total.calls,
+        errors=total.calls if of.status == "error" else 0,
+        unsized=0 if each.sized else total.calls,
+        tokens={meter: count for meter, count in tokens.items() if count},
+        values=values,
+        cost=each.cost,
+    )

@@ -1,0 +1,227 @@
+"""Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.rate_cards.names import spellings
+from gateway.reconciliation.cells import Levels
+from gateway.reconciliation.sides import (
+    DAY_S,
+    INPUT,
+    METERS,
+    OUTPUT,
+    POOLED,
+    BilledMoney,
+    BilledTokens,
+    Counted,
+)
+from spool.ledger import money
+from spool.statements.values import StatementRow
+
+TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
+UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
+_HALF_DAY = DAY_S // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`."""
+
+    provider: str
+    billed: str
+    api_key: str = ""
+    team: str = ""
+    source: str = ""
+
+    def owns(self, row: Counted) -> bool:
+        pairs = ((self.api_key, row.key), (self.team, row.team), (self.source, row.source))
+        return all(not wanted or wanted == has for wanted, has in pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billed:
+    """Rows of statements, by what they tell. `foreign`: amounts that are not in dollars, by currency."""
+
+    tokens: Sequence[BilledTokens]
+    money: Sequence[BilledMoney]
+    foreign: Mapping[str, int]
+    unsettled: Mapping[str, frozenset[int]]  # days that may be told anew, by source
+    wide: Mapping[int, int]  # days within a bucket that is longer than a day -> its first
+
+    @property
+    def sources(self) -> set[str]:
+        return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
+
+
+def billed(rows: Iterable[StatementRow]) -> Billed:
+    """Statement rows by day, meter and tier."""
+    tokens, amounts = [], []
+    foreign: dict[str, int] = defaultdict(int)
+    unsettled: dict[str, set[int]] = defaultdict(set)
+    wide: dict[int, int] = {}
+    for row in rows:
+        day = day_of(row)
+        if row.end - row.start > DAY_S + _HALF_DAY:
+            day = row.start // DAY_S * DAY_S
+            wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
+        if not row.settled:
+            unsettled[row.source].add(day)
+        place = {
+            "source": row.source, "day": day, "account": row.account or "", "key": row.key or "",
+            "model": row.model or "", "tier": "batch" if row.batch else row.tier,
+        }  # fmt: skip
+        if row.unit == DOLLARS and row.currency not in (None, "USD", "usd"):
+            foreign[str(row.currency)] += 1
+        elif row.unit == DOLLARS:
+            amount = money.units(f"{row.amount:f}")
+            amounts.append(BilledMoney(**place, meter=meter_of(row.kind), amount=amount))  # type: ignore[arg-type]
+        elif row.unit in (TOKENS, REQUESTS):
+            meter = None if row.unit == REQUESTS else meter_of(row.kind)
+            if meter is None or meter in METERS or meter in POOLED:
+                quantity = int(row.amount.to_integral_value())
+                tokens.append(BilledTokens(**place, meter=meter, quantity=quantity))  # type: ignore[arg-type]
+    return Billed(
+        tokens=tokens,
+        money=amounts,
+        foreign=dict(foreign),
+        unsettled={source: frozenset(days) for source, days in unsettled.items()},
+        wide=wide,
+    )
+
+
+def day_of(row: StatementRow) -> int:
+    """The day (UTC) that has the middle of a bucket: a bucket of another zone is the day of its date."""
+    return (row.start + row.end) // 2 // DAY_S * DAY_S
+
+
+def meter_of(kind: str) -> str:
+    """The meter of a kind of tokens: reasoning and other media are output or input that is billed apart."""
+    if kind in METERS or kind in POOLED:
+        return kind
+    if kind == "reasoning" or kind.endswith("_output"):
+        return OUTPUT
+    return INPUT if kind.endswith("_input") else kind
+
+
+def family(model: str) -> str:
+    """The name that all spellings of a model share: without a date, an alias, or who sells it."""
+    last = model.lower()
+    for spelling in spellings(model):
+        last = spelling
+    return last
+
+
+def one_source(
+    rows: Sequence[BilledTokens] | Sequence[BilledMoney], covered: Mapping[str, frozenset[int]]
+) -> dict[int, str]:
+    """
+    Which source tells each day: of several that tell the same, the one that tells most apart.
+
+    Sources are never added to each other, because two reports of one provider are of the same calls.
+    """
+    told: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
+    for row in rows:
+        told[row.source].append(row)
+    rank = {source: (_detail(each), len(each), source) for source, each in told.items()}
+    days: dict[int, str] = {}
+    for source in sorted(rank, key=lambda source: rank[source]):
+        for day in covered.get(source, frozenset()) | {row.day for row in told[source]}:
+            days[day] = source
+    return days
+
+
+def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
+    return sum(map(bool, (any(r.key for r in rows), any(r.model for r in rows), any(r.tier is not None for r in rows))))
+
+
+def levels_of(tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], *, keys: bool) -> Levels:
+    """What all of the chosen rows tell apart; keys only where some of both sides are known to be one."""
+    told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
+    paid = [row for row in amounts if row.is_for_tokens]
+    model = any(row.model for row in told) if told else any(row.model for row in paid)
+    key = keys and any(row.key for row in (told or paid))
+    tier = any(row.tier is not None for row in told)
+    return Levels(
+        model=model,
+        key=key,
+        tier=tier,
+        money_model=model and any(row.model for row in paid) if paid else model,
+        money_key=key and any(row.key for row in paid) if paid else key,
+        money_tier=tier and any(row.tier is not None for row in paid) if paid else tier,
+    )
+
+
+class Keys:
+    """Which keys of a provider are which of ours: by an owner that the operator named, or by the same name."""
+
+    def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
+        self._owners = owners
+        self._named = {owner.billed for owner in owners}
+        known = set(ours)
+        self.matched = {key for key in theirs if key in known} - self._named
+        self._theirs = set(theirs) - self.matched - self._named - {""}
+        self._ours = known - self.matched - {owner.api_key for owner in owners if owner.api_key}
+
+    @property
+    def any(self) -> bool:
+        return bool(self.matched or self._named)
+
+    @property
+    def unknown(self) -> set[str]:
+        """Keys of the provider that no key of ours is known for."""
+        return self._theirs
+
+    def of_billed(self, row: BilledTokens | BilledMoney) -> str:
+        for name in (row.key, row.account):
+            if name in self._named or name in self.matched:
+                return name
+        if not row.key:
+            return ""
+        return UNMATCHED if self._ours else row.key
+
+    def of_counted(self, row: Counted) -> str:
+        for owner in self._owners:
+            if owner.owns(row):
+                return owner.billed
+        if row.key in self.matched:
+            return row.key
+        return UNMATCHED if self._theirs or not row.key else row.key
+
+
+def named_alike(
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[Counted]
+) -> tuple[list[BilledTokens], list[BilledMoney], list[Counted], Callable[[str], str], list[tuple[str, str]]]:
+    """
+    All three under families of models. With them: the name to price a family by, and pairs of names (billed, counted)
+    that are one family and are written differently.
+    """
+    theirs: dict[str, set[str]] = defaultdict(set)
+    ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    families: dict[str, str] = {"": ""}
+    for name in {*(r.model for r in tokens), *(r.model for r in amounts), *(r.model for r in counted)}:
+        families[name] = family(name) if name else ""
+    for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
+        theirs[families[name]].add(name)
+    for each in counted:
+        ours[families[each.model]][each.model] += sum(each.tokens.values())
+    pairs = [
+        (min(names), max(ours[found], key=lambda name: ours[found][name]))
+        for found, names in sorted(theirs.items())
+        if found in ours and names.isdisjoint(ours[found])
+    ]
+
+    def priced_as(found: str) -> str:
+        if ours.get(found):
+            return max(ours[found], key=lambda name: (ours[found][name], name))
+        return min(theirs.get(found, {found}))
+
+    return (
+        [replace(row, model=families[row.model]) for row in tokens],
+        [replace(row, model=families[row.model]) for row in amounts],
+        [replace(row, model=families[row.model]) for row in counted],
+        priced_as,
+        pairs,
+    )

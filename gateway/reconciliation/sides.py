@@ -1,0 +1,132 @@
+"""
+The two sides of a comparison as values: what a provider's statements say, and what the ledger counted. Pure.
+
+Money is in units of `spool.ledger.money`, so that every sum is exact. A token is in one meter alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+DAY_S = 86400
+
+INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = "input", "cache_read", "cache_write_5m", "cache_write_1h", "output"
+INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
+METERS = (*INPUT_METERS, OUTPUT)
+# Meters of statements that do not tell some of these apart: they are divided as the ledger's own counts are.
+POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "input_total": INPUT_METERS}
+WHOLE = "cost"  # money of all the tokens of a cell, not told apart
+
+STANDARD = ""
+
+
+class Cell(NamedTuple):
+    """What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model or the tier."""
+
+    day: int
+    key: str = ""
+    model: str = ""
+    tier: str = STANDARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledTokens:
+    """Tokens of a statement, or its number of calls (`meter` None)."""
+
+    source: str
+    day: int
+    account: str
+    key: str
+    model: str
+    tier: str | None
+    meter: str | None
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledMoney:
+    """An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none."""
+
+    source: str
+    day: int
+    account: str
+    key: str
+    model: str
+    tier: str | None
+    meter: str
+    amount: int
+
+    @property
+    def is_for_tokens(self) -> bool:
+        return self.meter in METERS or self.meter in POOLED or self.meter == WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """
+    Calls of one day of the ledger that a provider answered, of one price.
+
+    `values` are the tokens of each meter at the price book of the time; a meter without a known price is left out.
+    `unsized`: calls whose tokens are not known in full. `cost` is what counts of all of them.
+    """
+
+    day: int
+    source: str
+    key: str
+    team: str
+    model: str
+    tier: str
+    calls: int
+    errors: int
+    unsized: int
+    tokens: Mapping[str, int]
+    values: Mapping[str, int]
+    cost: int
+
+
+@dataclass(slots=True)
+class BilledSums:
+    """One cell of what was billed."""
+
+    tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    calls: int | None = None
+
+
+@dataclass(slots=True)
+class CountedSums:
+    """One cell of what was counted; `values` are of the tokens in `valued`."""
+
+    tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    valued: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    values: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    by_source: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    calls: int = 0
+    errors: int = 0
+    unsized: int = 0
+    cost: int = 0
+
+    def add(self, row: Counted) -> None:
+        for meter, tokens in row.tokens.items():
+            self.tokens[meter] += tokens
+            if meter in row.values:
+                self.valued[meter] += tokens
+                self.values[meter] += row.values[meter]
+        self.by_source[row.source] += sum(row.tokens.values())
+        self.calls += row.calls
+        self.errors += row.errors
+        self.unsized += row.unsized
+        self.cost += row.cost
+
+
+def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
+    """A whole number divided as shares are, all of it; without shares the first meter has it."""
+    total = sum(shares.get(meter, 0) for meter in meters)
+    if total <= 0:
+        return {meters[0]: whole}
+    found = {meter: whole * shares.get(meter, 0) // total for meter in meters}
+    largest = max(meters, key=lambda meter: shares.get(meter, 0))
+    found[largest] += whole - sum(found.values())
+    return found

@@ -1,0 +1,39 @@
+"""Numbers in the sentences of a report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from spool.ledger import money
+
+MILLION = 10**6
+
+
+def dollars(units: int) -> str:
+    """To the cent; smaller amounts to what can be seen of them."""
+    amount = Decimal(money.text(units))
+    shown = f"{abs(amount):,.2f}" if abs(amount) >= Decimal("0.01") or not amount else f"{abs(amount):.6f}".rstrip("0")
+    return f"-${shown}" if amount < 0 else f"${shown}"
+
+
+def per_million(units: int, tokens: int) -> str:
+    """What a million tokens cost, as `[[prices.override]]` takes it; "" without tokens."""
+    if not tokens:
+        return ""
+    price = (Decimal(units) * MILLION / tokens).scaleb(-money.DECIMALS)
+    return f"{price.quantize(Decimal('0.000001')).normalize():f}"
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{Decimal(part) / Decimal(whole):.1%}" if whole else "0%"
+
+
+def day_text(day: int) -> str:
+    return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d")
+
+
+def named(names: list[str], most: int = 5) -> str:
+    """Names in a sentence, shortened."""
+    shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

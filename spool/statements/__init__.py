@@ -1,0 +1,1 @@
+"""Statements of providers: what they say that they billed."""

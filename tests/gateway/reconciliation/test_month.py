@@ -1,0 +1,175 @@
+"""A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.comparing import AGREES, OPEN, Comparison
+from spool.ledger import money
+from tests.gateway.reconciliation.simulator import (
+    ANTHROPIC,
+    BEDROCK,
+    DAY_S,
+    DAYS,
+    KEYS,
+    MODELS,
+    OPENAI,
+    PROVIDERS,
+    Call,
+    book,
+    count,
+    month,
+    reconcile,
+    record,
+    statements,
+)
+
+pytestmark = pytest.mark.asyncio
+
+CALLS = month()
+ROWS = statements(CALLS)
+
+
+def dollars(units: int) -> Decimal:
+    return Decimal(money.text(units))
+
+
+def cost(calls: list[Call]) -> Decimal:
+    return sum((call.cost() for call in calls), Decimal(0))
+
+
+def of(provider: str) -> list[Call]:
+    return [call for call in CALLS if call.provider == provider]
+
+
+def holds(found: Comparison) -> None:
+    """The identity, of all and of each line of each level; lines add up to all."""
+    for line in (found.total, *found.days, *found.models, *found.keys):
+        assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
+    for lines in filter(None, (found.days, found.models, found.keys)):
+        assert found.total.billed == sum(line.billed for line in lines)
+        assert found.total.counted == sum(line.counted for line in lines)
+    assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_all_was_reported(provider: str) -> None:
+    """Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away."""
+    counts = await count([record(call) for call in CALLS], book())
+    found = reconcile(provider, ROWS, counts)
+    holds(found)
+    total = found.total
+    tokens = sum(sum(call.tokens.values()) for call in of(provider))
+    assert tokens == total.billed_tokens == total.counted_tokens == total.captured_tokens
+    assert cost(of(provider)) == dollars(total.counted)
+    assert 0 == total.unexplained == total.parts["volume"] == total.parts["own"] == total.parts["other"]
+    assert abs(dollars(total.difference)) < Decimal("0.0001")
+    assert (provider == OPENAI) == (total.difference == 0)
+    assert {AGREES} == {line.state for line in found.days}
+    assert {"rounding"} >= {claim.cause for claim in found.claims}
+
+
+@pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("named_alike", [True, False])
+async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> None:
+    """Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs."""
+    silent = KEYS[1]
+    reported = [record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent]
+    found = reconcile(provider, ROWS, await count(reported, book()))
+    holds(found)
+    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == silent])
+    assert "unreported_traffic" == first.cause
+    assert silent in first.evidence
+    assert abs(dollars(first.amount) - expected) <= expected / 50
+    assert abs(dollars(found.total.unexplained)) <= expected / 50
+    tokens = sum(sum(call.tokens.values()) for call in of(provider) if call.key == silent)
+    assert tokens == sum(claim.tokens for claim in found.claims)
+    if not named_alike:
+        pairs = {pair.billed: pair.api_key for pair in found.owners}
+        assert {key: f"team {key}" for key in KEYS if key != silent} == pairs
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_source_twice(provider: str) -> None:
+    """An SDK reports every call of one key that the gateway reports, too, under other ids."""
+    again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
+    found = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
+    holds(found)
+    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == KEYS[0]])
+    assert "double_report" == first.cause
+    assert "otel" in first.evidence
+    assert "[sources.otel]" in first.advice
+    assert abs(dollars(first.amount) + expected) <= expected / 50
+
+
+@pytest.mark.parametrize("since", [0, 14])
+@pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
+async def test_a_stale_price(provider: str, since: int) -> None:
+    """A model's price changed, before the month or within it, and the price book does not know."""
+    model = min(MODELS[provider])
+    changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
+    new = {**MODELS, provider: changed}
+    rows = statements(CALLS, rates=lambda call: new if call.day >= DAYS[since] else MODELS)
+    found = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
+    holds(found)
+    first = found.claims[0]
+    expected = sum((call.cost(new) - call.cost() for call in of(provider) if call.day >= DAYS[since]), Decimal(0))
+    assert "price_change" == first.cause
+    assert (model.rpartition("-20")[0],) == first.models
+    assert abs(dollars(first.amount) - expected) <= abs(expected) / 50
+    [override] = found.overrides
+    assert model == override.model
+    assert ("2026-03-15" if since else "") == override.since
+    prices = {name: Decimal(override.prices[name]) for name in ("input", "output")}
+    assert abs(prices["input"] - Decimal("3.25")) < Decimal("0.001")
+    assert abs(prices["output"] - Decimal("11.25")) < Decimal("0.001")
+
+
+async def test_a_wrong_zone() -> None:
+    """A source writes its local time, eight hours ahead, as UTC: what moved to another day, and how far."""
+    records = [record(replace(call, time=call.time + 8 * 3600)) for call in CALLS]
+    for provider in PROVIDERS:
+        found = reconcile(provider, ROWS, await count(records, book()))
+        holds(found)
+        moved: dict[int, Decimal] = defaultdict(Decimal)
+        for call in of(provider):
+            moved[call.day] += call.cost()
+            later = (call.time + 8 * 3600) // DAY_S * DAY_S
+            if later <= DAYS[-1]:
+                moved[later] -= call.cost()
+        expected = sum(map(abs, moved.values()), Decimal(0)) / 2
+        first = found.claims[0]
+        assert "time_edge" == first.cause
+        assert "8 h earlier" in first.evidence
+        assert abs(dollars(first.moved) - expected) <= expected / 50
+
+
+async def test_late_rows_and_a_restatement() -> None:
+    """A day that may be restated is open and in no sum; what the provider restates replaces what it said."""
+    counts = await count([record(call) for call in CALLS], book())
+    late = {call.time for call in CALLS[::17]}
+    horizon = DAYS[-2]
+    seen = [call for call in CALLS if call.day < horizon or call.time not in late]
+    first = statements(seen, settled=lambda day: day < horizon)
+    found = reconcile(OPENAI, first, counts)
+    assert [OPEN, OPEN] == [line.state for line in found.days[-2:]]
+    assert {AGREES} == {line.state for line in found.days[:-2]}
+    assert cost([call for call in of(OPENAI) if call.day < horizon]) == dollars(found.total.billed)
+    restated = reconcile(OPENAI, ROWS, counts)
+    assert {AGREES} == {line.state for line in restated.days}
+    assert cost(of(OPENAI)) == dollars(restated.total.billed)
+
+
+async def test_a_day_without_a_statement() -> None:
+    """It is not known to be nothing, unless a statement is about that day."""
+    counts = await count([record(call) for call in CALLS], book())
+    rows = [row for row in ROWS if row.start != DAYS[3]]
+    found = reconcile(BEDROCK, rows, counts)
+    assert {DAYS[3]: "no statement"} == {int(line.name): line.state for line in found.days if line.state != AGREES}
+    told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
