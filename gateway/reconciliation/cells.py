@@ -22,8 +22,8 @@ from gateway.reconciliation.sides import (
     BilledSums,
     BilledTokens,
     Cell,
-    Counted,
     CountedSums,
+    CountedUse,
     divided,
 )
 
@@ -99,7 +99,7 @@ class Split:
 def split(
     tokens: Iterable[BilledTokens],
     money: Sequence[BilledMoney],
-    counted: Iterable[Counted],
+    counted: Iterable[CountedUse],
     *,
     prices: Prices,
     levels: Levels,
@@ -148,7 +148,7 @@ def split(
 
 
 def _add_sides(
-    found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[Counted]
+    found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[CountedUse]
 ) -> None:
     levels = found.levels
     for said in tokens:

@@ -10,7 +10,7 @@ from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.cells import PARTS, Prices, Split, split
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
-from gateway.reconciliation.sides import BilledTokens, Cell, Counted
+from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse
 from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow
@@ -66,7 +66,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Reconciliation:
     """What came of one provider in a time. Open days, and days without a statement, are in no sum."""
 
     provider: str
@@ -91,7 +91,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class BothSides:
     """
     What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled. `covered`:
     the days that the statements of a source are about, also those without a row. `hours`: tokens of the ledger by hour.
@@ -101,7 +101,7 @@ class Facts:
     days: Sequence[int]
     open_from: int
     rows: Sequence[StatementRow]
-    counted: Sequence[Counted]
+    counted: Sequence[CountedUse]
     prices: Prices
     covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Facts:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
-def compare(facts: Facts) -> Comparison:
+def compare(facts: BothSides) -> Reconciliation:
     """The comparison of one provider, with every cause that was found."""
     told = billed(row for row in facts.rows if row.provider == facts.provider)
     of_tokens, of_money = one_source(told.tokens, facts.covered), one_source(told.money, facts.covered)
@@ -152,7 +152,7 @@ def compare(facts: Facts) -> Comparison:
     rows_of: dict[str, int] = defaultdict(int)
     for row in amounts:
         rows_of[str(row.day)] += 1
-    return Comparison(
+    return Reconciliation(
         provider=facts.provider,
         total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
         days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, rows_of[str(day)])
@@ -174,7 +174,7 @@ def compare(facts: Facts) -> Comparison:
 
 
 def _states(
-    facts: Facts,
+    facts: BothSides,
     of_tokens: Mapping[int, str],
     of_money: Mapping[int, str],
     unsettled: Mapping[str, frozenset[int]],
@@ -198,7 +198,7 @@ def _states(
 
 
 def _by_key(
-    tokens: Sequence[BilledTokens], counted: Sequence[Counted], keys: Keys
+    tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
     """Tokens of the provider's keys that are not known to be ours, and of all of ours."""
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))

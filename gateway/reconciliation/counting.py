@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
-from gateway.reconciliation.sides import CACHE_READ, INPUT, METERS, OUTPUT, WRITE_1H, WRITE_5M, Counted
+from gateway.reconciliation.sides import CACHE_READ, INPUT, METERS, OUTPUT, WRITE_1H, WRITE_5M, CountedUse
 from spool import providers
 from spool.ledger import money
 from spool.ledger.repricing import TokenSum
@@ -74,9 +74,9 @@ def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
     )
 
 
-def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Counted]]:
+def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
     """Sums of the ledger by the provider that sold them, "" if unknown."""
-    found: dict[str, list[Counted]] = {}
+    found: dict[str, list[CountedUse]] = {}
     for each in sums:
         found.setdefault(seller(each.dimensions.provider, each.dimensions.model), []).append(_counted(each, prices))
     return found
@@ -90,7 +90,7 @@ def seller(provider: str | None, model: str | None) -> str:
     return providers.canonical(maker) if maker else ""
 
 
-def _counted(each: UsageSum, prices: TokenPrices) -> Counted:
+def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:
     total, of = each.tokens, each.dimensions
     read, written, written_1h = total.cache_read_tokens, total.cache_write_tokens, total.cache_write_1h_tokens
     made = total.output_tokens or 0
@@ -102,7 +102,7 @@ def _counted(each: UsageSum, prices: TokenPrices) -> Counted:
     thought = min(total.reasoning_tokens, made)
     if OUTPUT in price and REASONING in price:
         values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
-    return Counted(
+    return CountedUse(
         day=each.day,
         source=of.source or "",
         key=of.api_key or "",

@@ -16,7 +16,7 @@ from gateway.reconciliation.sides import (
     POOLED,
     BilledMoney,
     BilledTokens,
-    Counted,
+    CountedUse,
 )
 from spool.ledger import money
 from spool.statements.values import StatementRow
@@ -36,7 +36,7 @@ class Owner:
     team: str = ""
     source: str = ""
 
-    def owns(self, row: Counted) -> bool:
+    def owns(self, row: CountedUse) -> bool:
         pairs = ((self.api_key, row.key), (self.team, row.team), (self.source, row.source))
         return all(not wanted or wanted == has for wanted, has in pairs)
 
@@ -182,7 +182,7 @@ class Keys:
             return ""
         return UNMATCHED if self._ours else row.key
 
-    def of_counted(self, row: Counted) -> str:
+    def of_counted(self, row: CountedUse) -> str:
         for owner in self._owners:
             if owner.owns(row):
                 return owner.billed
@@ -192,8 +192,8 @@ class Keys:
 
 
 def named_alike(
-    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[Counted]
-) -> tuple[list[BilledTokens], list[BilledMoney], list[Counted], Callable[[str], str], list[tuple[str, str]]]:
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+) -> tuple[list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]]:
     """
     All three under families of models. With them: the name to price a family by, and pairs of names (billed, counted)
     that are one family and are written differently.

@@ -65,7 +65,7 @@ class BilledMoney:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class CountedUse:
     """
     Calls of one day of the ledger that a provider answered, of one price.
 
@@ -108,7 +108,7 @@ class CountedSums:
     unsized: int = 0
     cost: int = 0
 
-    def add(self, row: Counted) -> None:
+    def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
             self.tokens[meter] += tokens
             if meter in row.values:

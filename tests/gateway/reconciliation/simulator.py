@@ -16,9 +16,9 @@ from random import Random
 
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
-from gateway.reconciliation.comparing import Comparison, Facts, compare
+from gateway.reconciliation.comparing import BothSides, Reconciliation, compare
 from gateway.reconciliation.counting import TokenPrices, counted
-from gateway.reconciliation.sides import Counted
+from gateway.reconciliation.sides import CountedUse
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
@@ -283,7 +283,7 @@ def record(call: Call, *, source: str = "litellm", key: str | None = None) -> In
 class Counts:
     """What a ledger has of the reported calls."""
 
-    by_provider: Mapping[str, Sequence[Counted]]
+    by_provider: Mapping[str, Sequence[CountedUse]]
     hours: Mapping[str, Mapping[int, int]]
     prices: TokenPrices
 
@@ -300,16 +300,16 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     ledger = await Ledger(MemoryLedger(), clock=clock).load()
     await ledger.catch_up(log)
     token_prices = TokenPrices(prices)
-    found: dict[str, list[Counted]] = defaultdict(list)
+    found: dict[str, list[CountedUse]] = defaultdict(list)
     for day in DAYS:
         for provider, rows in counted(await ledger.usage_of_day(day), token_prices).items():
             found[provider] += rows
     return Counts(by_provider=found, hours=hours, prices=token_prices)
 
 
-def reconcile(provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object) -> Comparison:
+def reconcile(provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object) -> Reconciliation:
     """The comparison of a provider, all days settled unless told otherwise."""
-    facts = Facts(
+    facts = BothSides(
         provider=provider,
         days=DAYS,
         open_from=DAYS[-1] + DAY_S,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.reconciliation.cells import OTHER, OWN, RATE, VOLUME, Levels, split
-from gateway.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, BilledTokens, Counted
+from gateway.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, BilledTokens, CountedUse
 from spool.ledger.money import UNIT
 
 DAY = 20_000 * 86400
@@ -40,7 +40,7 @@ BILLED_MONEY = st.builds(
     **PLACES,
 )
 COUNTED = st.builds(
-    Counted,
+    CountedUse,
     source=st.sampled_from(["litellm", "otel"]),
     team=st.just(""),
     tier=st.sampled_from(["", "batch"]),
@@ -76,7 +76,7 @@ def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
     st.booleans(),
 )
 def test_identity(
-    tokens: list[BilledTokens], money: list[BilledMoney], counted: list[Counted], levels: Levels, imputed: bool
+    tokens: list[BilledTokens], money: list[BilledMoney], counted: list[CountedUse], levels: Levels, imputed: bool
 ) -> None:
     """Nothing is lost and nothing is rounded, whatever the two sides tell apart."""
     found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
@@ -96,7 +96,7 @@ def test_identity(
 
 
 @given(st.lists(COUNTED, min_size=1, max_size=6))
-def test_the_same_on_both_sides(counted: list[Counted]) -> None:
+def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
     """A statement that says what was counted, at the same prices, leaves nothing but the ledger's own difference."""
     tokens = [
         BilledTokens(

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.comparing import AGREES, OPEN, Comparison
+from gateway.reconciliation.comparing import AGREES, OPEN, Reconciliation
 from spool.ledger import money
 from tests.gateway.reconciliation.simulator import (
     ANTHROPIC,
@@ -47,7 +47,7 @@ def of(provider: str) -> list[Call]:
     return [call for call in CALLS if call.provider == provider]
 
 
-def holds(found: Comparison) -> None:
+def holds(found: Reconciliation) -> None:
     """The identity, of all and of each line of each level; lines add up to all."""
     for line in (found.total, *found.days, *found.models, *found.keys):
         assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
