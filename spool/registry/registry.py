@@ -18,7 +18,9 @@ from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.recommendations import RecommendationTable
+from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.views import ViewTable
+from spool.statements.protocols import Statements
 
 
 class Registry:
@@ -35,6 +37,7 @@ class Registry:
         self.budgets = BudgetTable(changes)
         self.org_context = OrgContextTable(changes)
         self.recommendations = RecommendationTable(changes)
+        self.statements: Statements = StatementTable(changes)
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:

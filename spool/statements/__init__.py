@@ -1,1 +1,1 @@
-"""Statements of providers: what they say that they billed."""
+"""What providers billed or metered, as their reports say it: values, rules, and what is asked of those that keep it."""

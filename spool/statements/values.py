@@ -1,24 +1,28 @@
-"""What a provider billed or metered, as rows of its reports."""
+"""What a provider billed or metered: rows of its reports, and what is known of a report that is kept."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 import msgspec
 
+TOKENS, USD, REQUESTS = "tokens", "usd", "requests"  # units; money in another currency has its code in small letters
+DAY_S = 86400
+
 
 class StatementRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One cell of a provider's report. What the report does not tell is None.
+    One cell of a provider's report. What the report does not say is None.
 
-    `start` and `end` are the edges of its own bucket in epoch seconds, with its zone applied. `unit` is tokens, requests
-    or usd; `kind` what was used or paid for: a kind of token, request, cost, tax, credit, and so on.
+    A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the bucket's own
+    edges in epoch seconds. `settled` is False while the provider may still restate the row.
     """
 
-    source: str  # openai_usage, openai_costs, anthropic_usage, ...
+    source: str
     provider: str  # as spool.providers names it
-    account: str | None  # organization, project or workspace
-    key: str | None  # the provider's id or name of a key
+    account: str | None  # organization, project, workspace, resource
+    key: str | None
     model: str | None  # as billed
     start: int
     end: int
@@ -29,4 +33,77 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None
     region: str | None
     batch: bool | None
-    settled: bool  # False while the provider may still restate it
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """
+    A report of one source from `start` to `end`: what it leaves out there was not billed.
+
+    `account` tells reports of one source apart that are of different customers. `read_at` is when the provider said
+    it, `name` where it came from. Days that end after `settled_until` are open, also those without a row.
+    """
+
+    source: str
+    account: str
+    start: int
+    end: int
+    rows: tuple[StatementRow, ...]
+    read_at: float
+    settled_until: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementInfo:
+    """Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open."""
+
+    source: str
+    provider: str
+    account: str
+    start: int
+    end: int
+    settled: bool
+    imported_at: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementMonth:
+    """What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled."""
+
+    id: str
+    source: str
+    account: str
+    month: str
+    providers: tuple[str, ...]
+    days: int
+    settled: int
+    rows: int
+    billed: Decimal
+    name: str
+    read_at: float
+    imported_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A day whose amounts a later report changed, in dollars and tokens."""
+
+    day: int
+    billed_before: Decimal
+    billed: Decimal
+    tokens_before: Decimal
+    tokens: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementOutcome:
+    """What a statement changed. `rows` stand for its span now."""
+
+    rows: int
+    days: int
+    days_new: int
+    days_changed: int
+    revisions: tuple[Revision, ...] = ()

@@ -1,0 +1,310 @@
+"""
+The statements of a registry: a document for each day of a source and account, and one for each month that lists them.
+
+See `spool.statements.protocols.Statements`. A day whose rows are the same is not written again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from spool.errors import NotAllowed, NotThere, RegistryDamaged
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+from spool.statements import rules
+from spool.statements.values import (
+    DAY_S,
+    Revision,
+    Statement,
+    StatementInfo,
+    StatementMonth,
+    StatementOutcome,
+    StatementRow,
+)
+
+KIND, DAY_KIND = "statement", "statement_day"
+MAX_MONTHS = 5000
+
+
+class _Day(msgspec.Struct, kw_only=True):
+    """What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it."""
+
+    digest: str
+    rows: int
+    providers: dict[str, int]
+    until: int
+    whole: bool
+    settled: bool
+    read_at: float
+    imported_at: float
+    billed: Decimal
+
+
+class _Month(msgspec.Struct, kw_only=True):
+    source: str
+    account: str
+    month: str
+    name: str
+    days: dict[str, _Day]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A day that a statement changes."""
+
+    day: int
+    rows: Sequence[StatementRow] | None  # None: they are as they were
+    entry: _Day
+    revision: Revision | None
+    is_new: bool
+
+
+class StatementTable:
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
+        rules.check(statement)
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> StatementOutcome:
+            found, changes = _compared(rows, statement, now)
+            if changes and not dry_run:
+                _write(rows, statement, changes)
+                after = {
+                    "from": rules.day_text(statement.start),
+                    "to": rules.day_text(statement.end - 1),
+                    "name": statement.name,
+                    "rows": found.rows,
+                    "days_changed": found.days_changed,
+                    "days_new": found.days_new,
+                }
+                rows.add_audit(
+                    now, actor, "statement.import", _target(statement.source, statement.account), after=after
+                )
+            return found
+
+        return await (self._changes.read(work) if dry_run else self._changes.change(work))
+
+    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+        def work(rows: RegistryRows) -> list[StatementRow]:
+            found: list[StatementRow] = []
+            for id, month in _months(rows).items():
+                for day, entry in month.days.items():
+                    if not entry.rows or rules.day_from(day) >= end or entry.until <= start:
+                        continue
+                    if provider is not None and provider not in entry.providers:
+                        continue
+                    kept = rules.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
+                    found += [
+                        row for row in kept if row.start < end and row.end > start and provider in (None, row.provider)
+                    ]
+            return found
+
+        return await self._changes.read(work)
+
+    async def statements(self) -> Sequence[StatementInfo]:
+        def work(rows: RegistryRows) -> list[StatementInfo]:
+            days: dict[tuple[str, str], dict[int, _Day]] = {}
+            for month in _months(rows).values():
+                of_account = days.setdefault((month.source, month.account), {})
+                of_account.update({rules.day_from(day): entry for day, entry in month.days.items()})
+            return [info for (source, account), found in days.items() for info in _runs(source, account, found)]
+
+        return await self._changes.read(work)
+
+    async def months(self) -> Sequence[StatementMonth]:
+        return await self._changes.read(lambda rows: [_shown(id, month) for id, month in _months(rows).items()])
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        def work(rows: RegistryRows) -> None:
+            month = _read_month(rows.document(KIND, id))
+            if month is None:
+                raise NotThere("there is no statement with this id")
+            for day in month.days:
+                rows.delete_document(DAY_KIND, f"{id}:{day}")
+            rows.delete_document(KIND, id)
+            before = {"month": month.month, "rows": sum(entry.rows for entry in month.days.values())}
+            target = _target(month.source, month.account)
+            rows.add_audit(self._changes.clock.now(), actor, "statement.delete", target, before=before)
+
+        await self._changes.change(work)
+
+
+def _target(source: str, account: str) -> str:
+    return f"{source} {account}".strip()
+
+
+def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[StatementOutcome, list[_Change]]:
+    """What a statement comes to, and the days that it changes."""
+    months: dict[str, _Month | None] = {}
+    changes: list[_Change] = []
+    count = 0
+    for day, news in rules.by_day(statement).items():
+        text = rules.day_text(day)
+        id = _month_id(statement, text)
+        if id not in months:
+            months[id] = _read_month(rows.document(KIND, id))
+        month = months[id]
+        before = month.days.get(text) if month is not None else None
+        kept = rules.unpacked(rows.document(DAY_KIND, f"{id}:{text}")) if before is not None and before.rows else []
+        after = rules.summed([*rules.outside(kept, statement.start, statement.end), *news])
+        if len(after) > rules.MAX_DAY_ROWS:
+            raise NotAllowed(
+                f"{text} has {len(after)} different rows; at most {rules.MAX_DAY_ROWS} of a day and account are kept: "
+                "import it with fewer columns"
+            )
+        count += len(after)
+        change = _change(statement, day, before, kept, after, now)
+        if change is not None:
+            changes.append(change)
+    revisions = tuple(change.revision for change in changes if change.revision is not None)
+    days_new = sum(change.is_new for change in changes)
+    found = StatementOutcome(
+        rows=count,
+        days=len(list(rules.days(statement.start, statement.end))),
+        days_new=days_new,
+        days_changed=len(changes) - days_new,
+        revisions=revisions,
+    )
+    return found, changes
+
+
+def _change(
+    statement: Statement,
+    day: int,
+    before: _Day | None,
+    kept: Sequence[StatementRow],
+    after: Sequence[StatementRow],
+    now: float,
+) -> _Change | None:
+    """None if the day is as it was."""
+    whole = statement.start <= day and day + DAY_S <= statement.end
+    entry = _Day(
+        digest=rules.digest(after),
+        rows=len(after),
+        providers=dict(Counter(row.provider for row in after)),
+        until=max((row.end for row in after), default=day),
+        whole=whole or (before is not None and before.whole),
+        settled=day + DAY_S <= statement.settled_until and all(row.settled for row in after),
+        read_at=statement.read_at,
+        imported_at=now,
+        billed=rules.billed(after),
+    )
+    if before is not None and (before.digest, before.whole, before.settled) == (
+        entry.digest,
+        entry.whole,
+        entry.settled,
+    ):
+        return None
+    revision = None
+    if before is not None:
+        revision = Revision(
+            day=day,
+            billed_before=rules.billed(kept),
+            billed=entry.billed,
+            tokens_before=rules.tokens(kept),
+            tokens=rules.tokens(after),
+        )
+        if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
+            revision = None
+    changed = before is None or before.digest != entry.digest
+    return _Change(day=day, rows=after if changed else None, entry=entry, revision=revision, is_new=before is None)
+
+
+def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
+    months: dict[str, _Month] = {}
+    for change in changes:
+        text = rules.day_text(change.day)
+        id = _month_id(statement, text)
+        if id not in months:
+            months[id] = _read_month(rows.document(KIND, id)) or _new_month(rows, statement, text[:7])
+        months[id].name = statement.name
+        months[id].days[text] = change.entry
+        if change.rows is not None:
+            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": rules.packed(change.rows)})
+    for id, month in months.items():
+        month.days = dict(sorted(month.days.items()))
+        rows.put_document(KIND, id, msgspec.to_builtins(month))
+
+
+def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
+    if len(rows.documents(KIND)) >= MAX_MONTHS:
+        raise NotAllowed(f"there are {MAX_MONTHS} months of statements; delete some: tollhouse reconcile delete ID")
+    return _Month(source=statement.source, account=statement.account, month=month, name=statement.name, days={})
+
+
+def _month_id(statement: Statement, day: str) -> str:
+    return rules.statement_id(statement.source, statement.account, day[:7])
+
+
+def _months(rows: RegistryRows) -> dict[str, _Month]:
+    found = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
+    return {id: month for id, month in found.items() if month is not None}
+
+
+def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
+    if body is None:
+        return None
+    try:
+        return msgspec.convert(body, _Month)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"a statement cannot be read: {error}") from error
+
+
+def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
+    """
+    Consecutive days of a provider. A day without a row is of every provider that the source reports around it.
+    """
+    found: list[StatementInfo] = []
+    for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
+        run: StatementInfo | None = None
+        for day, entry in sorted(days.items()):
+            info = StatementInfo(
+                source=source,
+                provider=provider,
+                account=account,
+                start=day,
+                end=day + DAY_S,
+                settled=entry.settled and entry.whole,
+                imported_at=entry.imported_at,
+                rows=entry.providers.get(provider, 0),
+            )
+            if run is not None and _continues(run, info):
+                run = replace(run, end=info.end, rows=run.rows + info.rows)
+            else:
+                if run is not None:
+                    found.append(run)
+                run = info
+        if run is not None:
+            found.append(run)
+    return found
+
+
+def _continues(run: StatementInfo, info: StatementInfo) -> bool:
+    return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
+
+
+def _shown(id: str, month: _Month) -> StatementMonth:
+    entries = list(month.days.values())
+    return StatementMonth(
+        id=id,
+        source=month.source,
+        account=month.account,
+        month=month.month,
+        providers=tuple(sorted({provider for entry in entries for provider in entry.providers})),
+        days=len(entries),
+        settled=sum(entry.settled and entry.whole for entry in entries),
+        rows=sum(entry.rows for entry in entries),
+        billed=rules.plain(rules.total(entry.billed for entry in entries)),
+        name=month.name,
+        read_at=max((entry.read_at for entry in entries), default=0.0),
+        imported_at=max((entry.imported_at for entry in entries), default=0.0),
+    )

@@ -1,0 +1,152 @@
+"""
+Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact. Pure.
+
+Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span (a
+correction of an earlier month) is billed with it, and stands with the span's first day.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Context, Decimal, Inexact
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
+from spool.statements.values import DAY_S, TOKENS, USD, Statement, StatementRow
+
+MAX_DAYS = 400  # of one statement
+MAX_DIGITS = 60  # of an amount
+MAX_DECIMALS = 27  # as many as the ledger's money has
+MAX_TEXT = 300
+MAX_DAY_ROWS = 50_000  # different cells of a source, account and day
+
+EXACT = Context(prec=200, traps=[Inexact])
+_CELL = (
+    "source", "provider", "account", "key", "model", "start", "end", "unit", "kind", "currency", "tier", "region",
+    "batch", "settled",
+)  # fmt: skip
+_rows = msgspec.json.Decoder(list[StatementRow])
+
+
+def total(amounts: Iterable[Decimal]) -> Decimal:
+    """The exact sum."""
+    found = Decimal(0)
+    for amount in amounts:
+        found = EXACT.add(found, amount)
+    return found
+
+
+def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
+    """One row for each cell, in a fixed order; cells of nothing are left out."""
+    amounts: dict[tuple[Any, ...], Decimal] = {}
+    for row in rows:
+        cell = tuple(getattr(row, name) for name in _CELL)
+        amounts[cell] = EXACT.add(amounts.get(cell, Decimal(0)), row.amount)
+    found = [
+        StatementRow(**dict(zip(_CELL, cell, strict=True)), amount=plain(amount))
+        for cell, amount in amounts.items()
+        if amount
+    ]
+    return sorted(found, key=msgspec.json.encode)
+
+
+def plain(amount: Decimal) -> Decimal:
+    """The same number without an exponent and trailing zeros, so that equal amounts are equal texts."""
+    short = EXACT.normalize(amount)
+    return Decimal(format(short, "f"))
+
+
+def check(statement: Statement) -> None:
+    """Invalid if the statement cannot be kept."""
+    if statement.start >= statement.end:
+        raise Invalid("a statement starts before it ends")
+    if statement.end - statement.start > MAX_DAYS * DAY_S:
+        raise Invalid(f"a statement is of at most {MAX_DAYS} days; import a shorter span")
+    if not _in_years(statement.start) or not _in_years(statement.end):
+        raise Invalid("a statement is of the years 2000 to 2999")
+    for row in statement.rows:
+        if row.source != statement.source:
+            raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
+        digits, exponent = row.amount.as_tuple()[1:]
+        if not isinstance(exponent, int) or exponent < -MAX_DECIMALS or len(digits) + max(0, exponent) > MAX_DIGITS:
+            raise Invalid(f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals")
+        texts = (row.provider, row.account, row.key, row.model, row.unit, row.kind, row.currency, row.tier, row.region)
+        if any(text is not None and len(text) > MAX_TEXT for text in texts):
+            raise Invalid(f"a text of a statement has at most {MAX_TEXT} characters")
+        if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):
+            raise Invalid("a row of a statement starts before it ends, in the years 2000 to 2999")
+
+
+def _in_years(seconds: int) -> bool:
+    return 946684800 <= seconds <= 32503680000
+
+
+def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
+    """Every day of the span with its rows; a row that starts outside stands with the first day."""
+    found: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
+    first = next(iter(found))
+    for row in statement.rows:
+        if not statement.start <= row.start < statement.end:
+            edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
+            row = msgspec.structs.replace(row, **edges)
+        found[day_of(row.start)].append(row)
+    return found
+
+
+def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
+    """Rows that a statement of this span leaves as they are."""
+    return (row for row in rows if not start <= row.start < end)
+
+
+def days(start: int, end: int) -> Iterator[int]:
+    return iter(range(day_of(start), end, DAY_S))
+
+
+def day_of(seconds: int) -> int:
+    return seconds // DAY_S * DAY_S
+
+
+def day_text(day: int) -> str:
+    return datetime.fromtimestamp(day, UTC).date().isoformat()
+
+
+def day_from(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def statement_id(source: str, account: str, month: str) -> str:
+    """The same in every installation."""
+    named = msgspec.json.encode([source, account, month])
+    return f"st_{sha256(named).hexdigest()[:20]}"
+
+
+def billed(rows: Iterable[StatementRow]) -> Decimal:
+    return total(row.amount for row in rows if row.unit == USD)
+
+
+def tokens(rows: Iterable[StatementRow]) -> Decimal:
+    return total(row.amount for row in rows if row.unit == TOKENS)
+
+
+def packed(rows: Sequence[StatementRow]) -> str:
+    return base64.b64encode(zlib.compress(msgspec.json.encode(rows), 6)).decode()
+
+
+def unpacked(body: Mapping[str, Any] | None) -> list[StatementRow]:
+    """The rows of a day's document; RegistryDamaged if it is none."""
+    if body is None:
+        return []
+    try:
+        return _rows.decode(zlib.decompress(base64.b64decode(body["rows"])))
+    except (KeyError, TypeError, ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise RegistryDamaged(f"a day of a statement cannot be read: {error}") from error
+
+
+def digest(rows: Sequence[StatementRow]) -> str:
+    return sha256(msgspec.json.encode(rows)).hexdigest()

@@ -1,0 +1,175 @@
+"""The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from spool.errors import Invalid, NotThere
+from spool.registry.operators import Actor
+from spool.statements import rules
+from spool.statements.values import DAY_S, Statement, StatementInfo, StatementOutcome, StatementRow
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA = Actor("ada@example.com", "local")
+FIRST = 1_785_542_400  # the first day of a month
+pytestmark = pytest.mark.asyncio
+
+
+def row(day: int = 0, amount: str = "1", **changes: Any) -> StatementRow:
+    values: dict[str, Any] = {
+        "source": "openai_costs", "provider": "openai", "account": "proj_1", "key": None, "model": "gpt-4o",
+        "start": FIRST + day * DAY_S, "end": FIRST + (day + 1) * DAY_S, "unit": "usd", "kind": "input",
+        "currency": "USD", "tier": None, "region": None, "batch": None, "settled": True,
+    }  # fmt: skip
+    return StatementRow(**{**values, "amount": Decimal(amount), **changes})
+
+
+def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any) -> Statement:
+    values: dict[str, Any] = {
+        "source": "openai_costs", "account": "", "read_at": 5.0,
+        "settled_until": FIRST + 99 * DAY_S, "name": "costs.json",
+        "start": FIRST + first * DAY_S, "end": FIRST + (first + days) * DAY_S,
+    }  # fmt: skip
+    return Statement(rows=rows, **{**values, **changes})
+
+
+async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Every digit of its money, equal cells as one row; the second import of one file changes nothing."""
+    registry = await open_registry()
+    given = statement(row(0, "0.1"), row(0, "0.20"), row(1, "3", model=None), row(2, "-0.000000000000000000000000001"))
+    assert StatementOutcome(rows=3, days=3, days_new=3, days_changed=0) == await registry.statements.put(
+        given, actor=ADA
+    )
+    await registry.close()
+    again = await open_registry()
+    kept = await again.statements.rows(provider="openai", start=FIRST, end=FIRST + 3 * DAY_S)
+    assert [Decimal("0.3"), Decimal(3), Decimal("-0.000000000000000000000000001")] == [each.amount for each in kept]
+    assert msgspec.structs.replace(row(), amount=Decimal("0.3")) == kept[0]
+    assert StatementOutcome(rows=3, days=3, days_new=0, days_changed=0) == await again.statements.put(given, actor=ADA)
+    assert ["statement.import"] == [each.action for each in await audit_rows(again)]
+
+
+async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> None:
+    """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
+    registry = await open_registry()
+    await registry.statements.put(statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA)
+    await registry.statements.put(statement(row(1, "7"), account="other"), actor=ADA)
+    other = msgspec.structs.replace(row(1, "5"), source="openai_usage", unit="tokens", currency=None)
+    await registry.statements.put(replace(statement(other), source="openai_usage"), actor=ADA)
+    found = await registry.statements.put(statement(row(1, "1.5"), first=1, days=1), actor=ADA)
+    [revision] = found.revisions
+    assert (1, 0, 1) == (found.days, found.days_new, found.days_changed)
+    assert (FIRST + DAY_S, Decimal(11), Decimal("1.5")) == (revision.day, revision.billed_before, revision.billed)
+    kept = await registry.statements.rows(provider=None, start=FIRST + DAY_S, end=FIRST + 2 * DAY_S)
+    assert sorted([Decimal("1.5"), Decimal(7), Decimal(5)]) == sorted(each.amount for each in kept)
+    assert (
+        2 == len(await registry.statements.rows(provider="openai", start=FIRST + 2 * DAY_S, end=FIRST + 9 * DAY_S)) + 1
+    )
+
+
+async def test_a_part_of_a_day_replaces_its_hours(open_registry: RegistryOpener) -> None:
+    """And the day is not settled before a statement covers all of it."""
+    registry = await open_registry()
+    hour = {"start": FIRST, "end": FIRST + 3600}
+    later = {"start": FIRST + 7200, "end": FIRST + 10800}
+    part = statement(row(0, "1", **hour), start=FIRST, end=FIRST + 3600)
+    await registry.statements.put(part, actor=ADA)
+    await registry.statements.put(
+        replace(part, rows=(row(0, "2", **later),), start=FIRST + 3600, end=FIRST + 10800), actor=ADA
+    )
+    assert [False] == [each.settled for each in await registry.statements.statements()]
+    assert Decimal(3) == rules.billed(await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S))
+    await registry.statements.put(statement(row(0, "4"), days=1), actor=ADA)
+    assert [True] == [each.settled for each in await registry.statements.statements()]
+    assert Decimal(4) == rules.billed(await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S))
+
+
+async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Consecutive days are one; those that are open, or were read at another time, stand apart."""
+    registry = await open_registry()
+    given = statement(row(0), row(3, settled=False), days=4)
+    await registry.statements.put(given, actor=ADA)
+    told: dict[str, Any] = {"source": "openai_costs", "provider": "openai", "account": "", "imported_at": clock.now()}
+    assert [
+        StatementInfo(start=FIRST, end=FIRST + 3 * DAY_S, settled=True, rows=1, **told),
+        StatementInfo(start=FIRST + 3 * DAY_S, end=FIRST + 4 * DAY_S, settled=False, rows=1, **told),
+    ] == await registry.statements.statements()
+    [month] = await registry.statements.months()
+    assert (4, 3, 2, Decimal(2)) == (month.days, month.settled, month.rows, month.billed)
+
+
+async def test_a_day_without_a_row_can_be_open(open_registry: RegistryOpener) -> None:
+    """What is billed for it may come yet; it is settled when the same is said later."""
+    registry = await open_registry()
+    for settled in (1, 3):
+        await registry.statements.put(statement(row(0), settled_until=FIRST + settled * DAY_S), actor=ADA)
+        assert settled == (await registry.statements.months())[0].settled
+
+
+async def test_what_is_billed_for_another_month_is_billed_once(open_registry: RegistryOpener) -> None:
+    """A correction stands with the first day of its statement, and goes when the statement is replaced."""
+    registry = await open_registry()
+    for amount in ("-1", "-2"):
+        await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
+    kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
+    assert Decimal(-1) == rules.billed(kept)
+
+
+async def test_a_month_is_found_by_its_days(open_registry: RegistryOpener) -> None:
+    """A row of a whole month lies in each of its days."""
+    registry = await open_registry()
+    await registry.statements.put(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
+    day = FIRST + 20 * DAY_S
+    assert 1 == len(await registry.statements.rows(provider="openai", start=day, end=day + DAY_S))
+
+
+async def test_a_deleted_month_is_gone(open_registry: RegistryOpener) -> None:
+    """With its rows; a dry run keeps nothing."""
+    registry = await open_registry()
+    assert 1 == (await registry.statements.put(statement(row()), actor=ADA, dry_run=True)).rows
+    assert [] == await registry.statements.statements()
+    await registry.statements.put(statement(row()), actor=ADA)
+    [month] = await registry.statements.months()
+    await registry.statements.delete(month.id, actor=ADA)
+    assert [] == await registry.statements.months()
+    assert [] == await registry.statements.rows(provider=None, start=0, end=FIRST + 99 * DAY_S)
+    with pytest.raises(NotThere):
+        await registry.statements.delete(month.id, actor=ADA)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        statement(days=0),
+        statement(days=rules.MAX_DAYS + 1),
+        statement(row(amount="1E-28")),
+        statement(row(amount="1E+60")),
+        statement(row(amount="NaN")),
+        statement(row(key="k" * (rules.MAX_TEXT + 1))),
+        statement(row(source="other")),
+        statement(row(end=FIRST)),
+        statement(start=-5),
+    ],
+)
+async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wrong: Statement) -> None:
+    """And nothing of it is kept."""
+    registry = await open_registry()
+    with pytest.raises(Invalid):
+        await registry.statements.put(wrong, actor=ADA)
+    assert [] == await registry.statements.months()
+
+
+async def test_amounts_at_the_edge_are_kept(open_registry: RegistryOpener) -> None:
+    """As many digits as the limit, and texts as long."""
+    registry = await open_registry()
+    most = "9" * (rules.MAX_DIGITS - rules.MAX_DECIMALS) + "." + "9" * rules.MAX_DECIMALS
+    await registry.statements.put(statement(row(amount=most, key="k" * rules.MAX_TEXT), row(amount=most)), actor=ADA)
+    kept = await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    assert [Decimal(most)] * 2 == [each.amount for each in kept]
