@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
-from tests.acceptance.killed import killed, seconds_of
+from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
 from tests.acceptance.payloads import post, request, span
 

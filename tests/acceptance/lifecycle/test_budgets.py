@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
-from tests.acceptance.killed import seconds_of
+from tests.acceptance.lifecycle.killed import seconds_of
 from tests.integration.payloads import json_span, json_traces
 
 NOTIFY = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import Tollhouse, wait_for
-from tests.acceptance.killed import killed, seconds_of
+from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.payloads import post, request, span
 
 Installations = Callable[..., Tollhouse]
