@@ -44,6 +44,7 @@ from gateway.operator.money import (
     ledger,
     notifications,
     recommendations,
+    reconciliation,
     report,
     views,
 )
@@ -250,6 +251,8 @@ OPERATOR_ADDRESSES = (
           repeated=comparison.REPEATED),
     _call("POST", "/allocation/diff", VIEWER, allocation_diff.diff_definition,
           "What a month would become under a definition", takes=allocation_diff.DefinitionDraft),
+    _call("GET", "/reconciliation", VIEWER, reconciliation.reconciliation, "What was billed against what was counted",
+          optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",
           takes=ledger.Rebuild),
     _call("POST", "/ledger/reprice", OPERATOR, ledger.reprice, "Price estimates again", takes=ledger.Reprice),

@@ -1,4 +1,7 @@
-"""Makes what looks at money: adviser and budgets. None of them while the registry, which keeps them, is damaged."""
+"""
+Makes what looks at money: adviser, budgets and the comparison with bills. None of them while the registry, which keeps
+them, is damaged.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from gateway.http.services import Urls
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
+from gateway.reconciliation.gathering import StatementSources
+from gateway.reconciliation.reconciler import Reconciler
 from spool.clock import Clock
 from spool.storage import Storage
 
@@ -20,6 +25,19 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Adv
         return None
     sources = Sources(ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices))
     return Adviser(sources, storage.registry.recommendations, clock)
+
+
+def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Reconciler | None:
+    """Who compares what providers billed with what was counted."""
+    if storage.registry is None:
+        return None
+    sources = StatementSources(
+        ledger=storage.ledger,
+        log=storage.log,
+        prices=lambda: PriceBook.load(config().prices),
+        statements=storage.registry.statements,
+    )
+    return Reconciler(sources, clock)
 
 
 def budget_evaluator(

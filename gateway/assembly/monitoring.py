@@ -14,6 +14,8 @@ from gateway.http.services import ReceiverServices
 from gateway.monitoring.health import Health
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
+from gateway.reconciliation.gauges import gauges as reconciled
+from gateway.reconciliation.reconciler import Reconciler
 from spool.installation import derived
 from spool.steady_clock import doubts
 
@@ -31,7 +33,12 @@ def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> 
 
 
 def exposition(
-    parts: Assembler, metrics: Metrics, receivers: ReceiverServices, routes: Forwarder, budgets: BudgetEvaluator | None
+    parts: Assembler,
+    metrics: Metrics,
+    receivers: ReceiverServices,
+    routes: Forwarder,
+    budgets: BudgetEvaluator | None,
+    reconciler: Reconciler | None,
 ) -> Exposition:
     storage, devices = parts.storage, parts.devices
 
@@ -49,6 +56,7 @@ def exposition(
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,
             budgets=[*gauges(budgets.figures.values())] if budgets else (),
+            reconciled=[*reconciled(reconciler.newest.values())] if reconciler else (),
             limits=[
                 *limits(
                     parts.config,

@@ -20,7 +20,7 @@ from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
-from gateway.assembly.money import adviser, budget_evaluator
+from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.in_effect import in_effect
 from gateway.configuration.secret_file import signing_secret
@@ -285,6 +285,7 @@ class Assembler:
             mcp=lambda: self.config.mcp,
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),
+            reconciler=reconciler(storage, self.clock, lambda: self.config),
             copy=storage.copy,
             container_files=storage.container_files,
             channels=self.channel_states,

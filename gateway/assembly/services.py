@@ -114,7 +114,7 @@ async def _assemble(
     routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
     operators = assembler.operator_services(access, billing, routes, version=version, urls=urls)
     publisher = assembler.publisher(deposits)
-    exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets)
+    exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets, operators.reconciler)
     telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
     background: Background = {
         "routes": routes.wait,

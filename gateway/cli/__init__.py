@@ -49,6 +49,7 @@ COMMANDS = {
     "export": "gateway.cli.operator.export",
     "ledger": "gateway.cli.operator.money.ledger",
     "report": "gateway.cli.operator.money.report",
+    "reconcile": "gateway.cli.operator.money.reconcile",
     "views": "gateway.cli.operator.money.views",
     "allocation": "gateway.cli.operator.money.allocation",
     "mcp": "gateway.cli.operator.mcp",

@@ -45,6 +45,7 @@ from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.monitoring.traces import Traces
 from gateway.normalise.options import Options
 from gateway.recommendations.adviser import Adviser
+from gateway.reconciliation.reconciler import Reconciler
 from spool.billing.hours import BillingPlan
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
@@ -179,6 +180,7 @@ class OperatorServices:
     event_amount: AmountOf = lambda _: None
     partial_reports: PartialReports | None = None
     adviser: Adviser | None = None
+    reconciler: Reconciler | None = None
     copy: Callable[[Path], Awaitable[None]] | None = None
     event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
@@ -214,6 +216,13 @@ class OperatorServices:
         if self.adviser is None:
             raise Refusal(503, "no_recommendations", "savings are not looked for here")
         return self.adviser
+
+    def require_reconciler(self) -> Reconciler:
+        """Who compares bills. Refusal 503 while the registry, which keeps the statements, is damaged."""
+        self.require_registry()
+        if self.reconciler is None:
+            raise Refusal(503, "no_reconciliation", "statements are not kept here")
+        return self.reconciler
 
     def sums_changed(self) -> None:
         """Let what is read from the ledger be read again: it was counted or priced anew."""

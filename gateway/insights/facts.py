@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
+from gateway.reconciliation.reconciler import ReconciledMonth
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
 from spool.devices import Device
@@ -97,6 +98,7 @@ class Facts:
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
+    reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
 
 

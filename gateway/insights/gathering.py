@@ -5,13 +5,14 @@ Reads the facts that detectors need from storage: a bounded number of rows and r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
+from gateway.reconciliation.reconciler import ReconciledMonth
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
@@ -31,6 +32,10 @@ _SERVICE = "tag:service"
 _WHO = ("source", "provider", "model", "team", "user", "api_key")
 
 
+async def _none_reconciled() -> Sequence[ReconciledMonth]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
     """Where the facts are read."""
@@ -44,6 +49,7 @@ class FactSources:
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     is_unmapped: Callable[[str], bool] = lambda _: False
+    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
 
 
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
@@ -75,6 +81,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         keys=sources.keys(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
+        reconciled=await sources.reconciled(),
         estimate=book.estimate,
     )
 

@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gateway.monitoring.budgets import BudgetGauge
 from gateway.monitoring.limits import Limit
+from gateway.monitoring.reconciliation import ReconciledRatio
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.books import LEFT_OUT
@@ -69,6 +70,7 @@ class Snapshot:
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
+    reconciled: Sequence[ReconciledRatio] = ()
 
 
 class _Registry(CollectorRegistry):
@@ -262,6 +264,7 @@ class _SnapshotCollector:
         yield from self._limits(self.snapshot.limits)
         yield from _notifications(self.snapshot.channels, self.snapshot.now)
         yield from _budgets(self.snapshot.budgets)
+        yield from _reconciled(self.snapshot.reconciled)
 
     @staticmethod
     def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
@@ -324,6 +327,15 @@ def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric([each.budget, each.view, each.owner], value)
     yield from (spent, limit, forecast, ratio)
+
+
+def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
+    """Of each provider with a settled statement."""
+    help = "What was counted, of what was billed, in settled days of the newest month that has some"
+    family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
+    for each in ratios:
+        family.add_metric([each.provider, each.measure], each.ratio)
+    yield family
 
 
 def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:

@@ -34,6 +34,7 @@ class Inspection(RequestBody):
 def inspector(services: OperatorServices) -> Inspector:
     """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
     registry, devices = services.require_registry(), services.devices
+    optional: dict[str, Any] = {"reconciled": services.reconciler.look} if services.reconciler else {}
     sources = FactSources(
         ledger=services.ledger,
         log=services.log,
@@ -44,6 +45,7 @@ def inspector(services: OperatorServices) -> Inspector:
         views=registry.views.all,
         silent_clusters=services.clusters.silent if services.clusters else tuple,
         is_unmapped=services.is_unmapped,
+        **optional,
     )
     return Inspector(sources, registry.insights, services.clock)
 

@@ -86,6 +86,11 @@ class Reconciliation:
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
 
+    @property
+    def compared(self) -> bool:
+        """Whether a day of it is settled."""
+        return any(line.state in (AGREES, DIFFERS) for line in self.days)
+
     def lines(self, level: str) -> Sequence[Line]:
         return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
 
@@ -94,7 +99,8 @@ class Reconciliation:
 class BothSides:
     """
     What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled. `covered`:
-    the days that the statements of a source are about, also those without a row. `hours`: tokens of the ledger by hour.
+    the days that the statements of a source are about, also those without a row; `unsettled`: those of them that it may
+    tell anew. `hours`: tokens of the ledger by hour.
     """
 
     provider: str
@@ -104,6 +110,7 @@ class BothSides:
     counted: Sequence[CountedUse]
     prices: Prices
     covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    unsettled: Mapping[str, frozenset[int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
     owners: Sequence[Owner] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -188,7 +195,8 @@ def _states(
     states = {}
     for day, end in last.items():
         told = [sources[day] for sources in (of_tokens, of_money) if day in sources]
-        if end >= facts.open_from or any(day in unsettled.get(source, ()) for source in told):
+        is_open = any(day in days.get(source, ()) for source in told for days in (unsettled, facts.unsettled))
+        if end >= facts.open_from or is_open:
             states[day] = OPEN
         elif not told or (of_money and day not in of_money):
             states[day] = UNKNOWN

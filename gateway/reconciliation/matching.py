@@ -73,7 +73,7 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             "source": row.source, "day": day, "account": row.account or "", "key": row.key or "",
             "model": row.model or "", "tier": "batch" if row.batch else row.tier,
         }  # fmt: skip
-        if row.unit == DOLLARS and row.currency not in (None, "USD", "usd"):
+        if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
             amount = money.units(f"{row.amount:f}")

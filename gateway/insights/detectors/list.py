@@ -10,6 +10,7 @@ from gateway.insights.detectors import (
     missing_price,
     moved_clock,
     no_owner,
+    reconciliation_difference,
     repeated_ids,
     retry_storm,
     spend_spike,
@@ -24,9 +25,10 @@ from gateway.insights.detectors.senders import mute_device, silent_cluster
 from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
-    spend_spike, view_anomaly, missing_price, cost_gap, no_owner, doubled_source, retry_storm, unrecognised_shape,
-    stuck_route, unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, repeated_ids,
-    moved_clock, unmapped_events,
+    spend_spike, view_anomaly, missing_price, cost_gap, reconciliation_difference, no_owner, doubled_source,
+    retry_storm, unrecognised_shape, stuck_route,
+    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster,
+    repeated_ids, moved_clock, unmapped_events,
 )  # fmt: skip
 
 # Recommendations tell these now: what they found is gone, and goes from the list.

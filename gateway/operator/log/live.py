@@ -49,7 +49,7 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
         "routes": lambda: [deliveries.version, closed()],
         "dead": lambda: deliveries.dead_version,
         "insights": kept,
-        **dict.fromkeys(("views", "budgets", "recommendations", "notifications"), kept),
+        **dict.fromkeys(("views", "budgets", "recommendations", "notifications", "statements"), kept),
         "container_files": lambda: files and files.sums.books(),
         "devices": lambda: [table.version for table in tables],
         "keys": kept,

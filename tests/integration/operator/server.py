@@ -24,8 +24,11 @@ from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
+from gateway.intake.prices import PriceBook
 from gateway.mounts import OPERATOR_API
 from gateway.operator.socket import OperatorSocket
+from gateway.reconciliation.gathering import StatementSources
+from gateway.reconciliation.reconciler import Reconciler
 from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -129,6 +132,15 @@ async def operator_server(
         ledger=storage.ledger,
         budgets=BudgetEvaluator(
             storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
+        ),
+        reconciler=Reconciler(
+            StatementSources(
+                ledger=storage.ledger,
+                log=storage.log,
+                prices=services.get("prices", PriceBook.load),
+                statements=storage.registry.statements,
+            ),
+            clock,
         ),
         clock=clock,
         secret=storage.secret,

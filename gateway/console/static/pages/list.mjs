@@ -12,6 +12,7 @@ export const PAGES = [
   {path: "/recommendations", title: "Recommendations", shortcut: "r", group: "Money", load: () => import("./recommendations.mjs")},
   {path: "/notifications", title: "Notifications", shortcut: "n", group: "Money", load: () => import("./notifications.mjs")},
   {path: "/billing", title: "Billing", shortcut: "b", group: "Money", load: () => import("./billing.mjs")},
+  {path: "/reconciliation", title: "Reconciliation", shortcut: "w", group: "Money", load: () => import("./reconciliation.mjs")},
   {path: "/devices", title: "Devices", shortcut: "d", load: () => import("./devices.mjs")},
   {path: "/keys", title: "API Keys", shortcut: "k", load: () => import("./keys.mjs")},
   {path: "/streams", title: "Streams and events", shortcut: "s", load: () => import("./streams.mjs")},

@@ -1,0 +1,93 @@
+"""`tollhouse reconcile report`: what providers billed, what was counted, the difference to the last digit, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.cli.output import printable, show_json, show_table
+from gateway.cli.parameters import Choice
+from gateway.operator.money.reconciliation import FORMATS, as_csv
+from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.comparing import DAY, LEVELS
+
+TABLE = "table"
+_SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")
+_CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
+
+
+@click.command()
+@click.option("--provider", help="One provider alone, such as openai; default: all with a statement.")
+@click.option("--month", metavar="YYYY-MM", help="A month of UTC; default: the running one.")
+@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="What a row is.")
+@click.option("--format", "form", type=Choice((TABLE, *FORMATS)), default=TABLE, show_default=True)
+@with_client
+def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
+    """
+    What was billed against what was counted. Settled days alone are compared.
+
+    Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone has, rate a
+    price that differs, other what is no token, own where the ledger's cost is not its tokens at the price book.
+    """
+    given = {"provider": provider, "month": month, "by": by}
+    query = [(name, value) for name, value in given.items() if value is not None]
+    payload = client.request("GET", "/reconciliation", query=query)
+    if form == "json":
+        show_json(payload)
+        return
+    warn_of_lacking(payload["reconciliation"])
+    if form == "csv":
+        sys.stdout.write(as_csv(payload))
+        return
+    for found in payload["providers"]:
+        _show(found, payload["reconciliation"]["month"], by)
+    for other in payload["without_statement"]:
+        name = other["provider"] or "no known provider"
+        click.echo(f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no statement", err=True)
+    if not payload["providers"]:
+        click.echo("there is no statement of this month: tollhouse reconcile import FILE", err=True)
+
+
+def _show(found: Mapping[str, Any], month: str, by: str) -> None:
+    total = found["total"]
+    causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
+    explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
+    click.echo(
+        f"{found['provider']}, {month}: billed {_dollars(total['billed'])}, counted {_dollars(total['counted'])}, "
+        f"difference {_dollars(total['difference'])}{explained}"
+    )
+    if not found["has_money"]:
+        click.echo("no statement tells money: the billed tokens count at our prices", err=True)
+    if found["set_aside"]:
+        click.echo(f"not added, because they tell of the same days: {', '.join(found['set_aside'])}", err=True)
+    columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
+    rows = [_row(row, by) for row in found["rows"]]
+    show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
+    if found["causes"]:
+        click.echo()
+        show_table([each | {"amount": _dollars(each["amount"])} for each in found["causes"]], _CAUSES)
+        for advice in dict.fromkeys(each["advice"] for each in found["causes"]):
+            click.echo(f"- {printable(advice)}")
+    for suggested in found["suggestions"]:
+        lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
+        click.echo(f"\nIf that is right, put it into the configuration:\n\n{lines}")
+    click.echo()
+
+
+def _row(row: Mapping[str, Any], by: str) -> dict[str, Any]:
+    line = {by: row["name"], "state": row["state"]}
+    for name in _SHOWN:
+        line[name] = f"{row[name]:,}" if isinstance(row[name], int) else _dollars(row[name])
+    return line
+
+
+def _dollars(text: str) -> str:
+    """To a hundredth of a cent: a table must stay readable, and JSON has every digit."""
+    amount = Decimal(text)
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.4f}"

@@ -1,0 +1,84 @@
+/** What providers billed against what was counted: the difference in four parts, its causes, and the calls behind a row. */
+import {to} from "../lib/address.mjs";
+import {get} from "../lib/api.mjs";
+import {count, exactCount, money, percent} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {Copy, Problem, State, Table} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+
+const PATH = "/reconciliation";
+const LEVELS = ["day", "model", "key"];
+const KINDS = {agrees: "good", differs: "bad", open: "wait"};
+const CERTAINTY = {exact: "good", strong: "good", weak: "wait"};
+const MONTHS = 12;
+
+const spaced = (text) => text.replaceAll("_", " ");
+const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
+const tokens = (title, name) => ({title, kind: "number", value: (row) => count(row[name]), exact: (row) => exactCount(row[name])});
+const MONEY = [amount("Billed", "billed"), amount("Counted", "counted"), amount("Difference", "difference"), amount("Volume", "volume"),
+  amount("Rate", "rate"), amount("Other", "other"), amount("Own", "own"), amount("Unexplained", "unexplained")];
+const TOKENS = [tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens")];
+
+/** The names of the newest months, this one first. */
+function months(now = new Date()) {
+  return Array.from({length: MONTHS}, (_, place) => new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - place, 1)).toISOString().slice(0, 7));
+}
+
+/** Where the calls behind a row are: the costs of its day, model or key, from which the calls are a step away. */
+function behind(by, provider, {from, to: until}, row) {
+  if (row.name === null || row.name === "total") return undefined;
+  const last = new Date(new Date(until) - 1).toISOString().slice(0, 10);
+  const span = by === "day" ? {from: row.name, to: row.name} : {from: from.slice(0, 10), to: last};
+  const within = by === "key" ? {api_key: row.name} : by === "model" ? {model: row.name} : {};
+  return to("/costs", {...span, by: by === "model" ? "api_key" : "model", provider, ...within});
+}
+
+const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "not told"});
+const state = {title: "State", value: (row) => (row.state ? html`<${State} word=${row.state} kind=${KINDS[row.state]} />` : "")};
+
+const CAUSES = [
+  {title: "Cause", value: (row) => spaced(row.cause)},
+  amount("Amount", "amount"),
+  {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
+  {title: "Sure", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
+  {title: "What was seen", value: (row) => row.evidence},
+  {title: "What to do", value: (row) => row.advice},
+];
+
+function Provider({found, asked}) {
+  const {total} = found;
+  const columns = [first(asked.by), ...(asked.by === "day" ? [state] : []), ...MONEY, ...TOKENS];
+  return html`<section aria-label=${found.provider}><h2>${found.provider}</h2>
+    <dl class="numbers">
+      <div><dt>Billed</dt><dd title=${`$${total.billed}`}>${money(total.billed)}</dd>
+        <dd class="faint">${found.has_money ? `from ${found.sources.join(", ")}` : "no statement tells money: tokens at our prices"}</dd></div>
+      <div><dt>Counted</dt><dd title=${`$${total.counted}`}>${money(total.counted)}</dd>
+        <dd class="faint">${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens</dd></div>
+      <div><dt>Difference</dt><dd title=${`$${total.difference}`}>${money(total.difference)}</dd>
+        <dd class="faint" title=${`$${total.unexplained}`}>${money(total.unexplained)} unexplained</dd></div></dl>
+    ${found.set_aside.length > 0 && html`<p class="faint">Not added, because they tell of the same days: ${found.set_aside.join(", ")}.</p>`}
+    ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${found.causes} columns=${CAUSES}
+      identity=${(row) => `${row.cause} ${row.evidence}`} />`}
+    <h3>By ${asked.by}</h3>
+    ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${asked.by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
+      identity=${(row) => String(row.name)} href=${(row) => behind(asked.by, found.provider, asked, row)} />`
+    : html`<p class="faint">The statement does not tell ${asked.by}s that the ledger knows: it is compared by ${found.finest}.</p>`}
+    ${found.suggestions.length > 0 && html`<h3>For the configuration</h3><p>Nothing is changed unless you put it there.</p>`}
+    ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}
+  </section>`;
+}
+
+export function Page({query}) {
+  const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
+  const {data, error, at, reload} = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
+  const link = (name, changes) => html`<a key=${name} class="chip" href=${to(PATH, {month, by, ...changes})}
+    aria-current=${Object.values(changes)[0] === (changes.month ? month : by) ? "true" : undefined}>${name}</a>`;
+  return html`<nav class="bar" aria-label="Month">${months().map((name) => link(name, {month: name}))}</nav>
+    <nav class="bar" aria-label="Rows">${LEVELS.map((name) => link(`By ${name}`, {by: name}))}</nav>
+    <${Problem} error=${error} at=${at} retry=${reload} />
+    ${data?.providers.map((found) => html`<${Provider} key=${found.provider} found=${found} asked=${data.reconciliation} />`)}
+    ${data && !data.providers.length && html`<h2>There is no statement of this month</h2><p>Import what a provider billed with
+      <code>tollhouse reconcile import FILE</code>, and it is compared with what was counted: to the last digit, and with the cause.</p>`}
+    ${data?.without_statement.length > 0 && html`<h2>Without a statement</h2><${Table} caption="Without a statement" rows=${data.without_statement}
+      columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}`;
+}

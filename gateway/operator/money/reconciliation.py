@@ -1,0 +1,142 @@
+"""The call of the operator API for what providers billed against what was counted, as JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from gateway.http.requests import Result
+from gateway.operator.body import moment
+from gateway.operator.requests import OperatorRequest
+from gateway.rate_cards.card import CardUnreadable
+from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.claims import Claim
+from gateway.reconciliation.comparing import DAY, LEVELS, Line, Reconciliation
+from gateway.reconciliation.gathering import CalendarMonth
+from gateway.reconciliation.wording import day_text
+from spool import providers
+from spool.csv_cells import safe_cell
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.registry.texts import check_one_of
+
+ONCE = ("month", "provider", "by", "format")
+FORMATS = ("json", "csv")
+TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
+MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
+COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
+
+
+async def reconciliation(request: OperatorRequest[None]) -> Result:
+    """
+    A month of every provider with a statement: billed is counted + volume + rate + other + own, in every row.
+
+    Open days, and days without a statement, are listed and in no sum.
+    """
+    query = request.http.query
+    by, form = query.get("by", DAY), query.get("format", "json")
+    check_one_of("by", by, LEVELS)
+    check_one_of("format", form, FORMATS)
+    month = None
+    if (given := query.get("month")) is not None:
+        try:
+            month = CalendarMonth.of(given)
+        except (ValueError, OverflowError):
+            raise Invalid("month must be written as a year and a month, such as 2026-10") from None
+    wanted = query.get("provider")
+    reconciler = request.services.require_reconciler()
+    try:
+        found = await reconciler.reconcile(month, None if wanted is None else providers.canonical(wanted))
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    whole = await request.services.ledger.whole_since()
+    payload = {
+        "reconciliation": {
+            "month": found.month.name, "by": by,
+            "from": moment(found.month.start), "to": moment(found.month.end),
+            "whole_since": moment(whole) if found.month.start < whole else None,
+        },
+        "providers": [_provider(each, by) for each in found.providers],
+        "without_statement": [{"provider": name or None, "counted": money.text(cost)}
+                              for name, cost in found.without.items()],
+    }  # fmt: skip
+    if form == "csv":
+        return web.Response(text=as_csv(payload), content_type="text/csv", charset="utf-8")
+    return payload
+
+
+def _provider(found: Reconciliation, by: str) -> Mapping[str, object]:
+    return {
+        "provider": found.provider,
+        "sources": list(found.sources),
+        "set_aside": list(found.set_aside),
+        "other_currencies": dict(found.foreign),
+        "finest": found.finest,
+        "has_money": found.has_money,
+        "total": _shown(found.total, ""),
+        "rows": [_shown(line, by) for line in found.lines(by)],
+        "causes": [_cause(claim) for claim in found.claims],
+        "only_billed": dict(found.only_billed),
+        "only_counted": dict(found.only_counted),
+        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed],
+        "suggestions": [
+            *({"kind": "prices.override", "model": each.model, "toml": each.toml} for each in found.overrides),
+            *({"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
+              for each in found.owners),
+        ],
+    }  # fmt: skip
+
+
+def _shown(line: Line, by: str) -> dict[str, object]:
+    return {
+        "name": day_text(int(line.name)) if by == DAY else line.name or None,
+        "state": line.state if by == DAY else None,
+        "billed": money.text(line.billed),
+        "counted": money.text(line.counted),
+        "difference": money.text(line.difference),
+        **{name: money.text(line.parts[name]) for name in PARTS},
+        "unexplained": money.text(line.unexplained),
+        "billed_tokens": line.billed_tokens,
+        "counted_tokens": line.counted_tokens,
+        "captured_tokens": line.captured_tokens,
+        "billed_calls": line.billed_calls,
+        "counted_calls": line.counted_calls,
+        "causes": {cause: money.text(amount) for cause, amount in sorted(line.causes.items())},
+    }
+
+
+def _cause(claim: Claim) -> Mapping[str, object]:
+    return {
+        "cause": claim.cause,
+        "amount": money.text(claim.amount),
+        "moved": money.text(claim.moved),
+        "tokens": claim.tokens,
+        "sure": claim.sure,
+        "evidence": claim.evidence,
+        "advice": claim.advice,
+        "days": [datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") for day in claim.days],
+        "models": list(claim.models),
+        "keys": list(claim.keys),
+    }
+
+
+def as_csv(payload: Mapping[str, Any]) -> str:
+    """The rows of every provider, and a row `total` of each."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for provider in payload["providers"]:
+        for row in (*provider["rows"], {**provider["total"], "name": "total"}):
+            writer.writerow([safe_cell(cell) for cell in _cells(provider["provider"], row)])
+    return text.getvalue()
+
+
+def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[str]:
+    values: Sequence[Any] = [{**row, "provider": provider}.get(name) for name in COLUMNS[:-1]]
+    yield from ("" if value is None else str(value) for value in values)
+    yield " ".join(f"{cause}={amount}" for cause, amount in row["causes"].items())

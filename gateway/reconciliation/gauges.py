@@ -1,0 +1,20 @@
+"""The newest figures of each provider as gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gateway.monitoring.reconciliation import ReconciledRatio
+from gateway.reconciliation.comparing import Reconciliation
+
+
+def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
+    """Of those with compared days: tokens, and money where a statement has any."""
+    for found in newest:
+        total = found.total
+        pairs = [("tokens", total.counted_tokens, total.billed_tokens)]
+        if found.has_money:
+            pairs.append(("money", total.counted, total.billed))
+        for measure, counted, billed in pairs:
+            if found.compared and billed > 0:
+                yield ReconciledRatio(provider=found.provider, measure=measure, ratio=counted / billed)

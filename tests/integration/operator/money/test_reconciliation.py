@@ -1,0 +1,174 @@
+"""Bills against the ledger, over the operator API and as a command; the insight about a difference, and the metric."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.operator.insights import inspector
+from gateway.reconciliation.gauges import gauges
+from spool import identity
+from spool.engines import MEMORY, SQLITE
+from spool.registry.operators import Actor
+from spool.statements.values import Statement, StatementRow
+from tests.gateway.reconciliation.simulator import (
+    ANTHROPIC,
+    BEDROCK,
+    DAYS,
+    KEYS,
+    OPENAI,
+    PROVIDERS,
+    book,
+    month,
+    record,
+    statements,
+)
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add
+
+pytestmark = pytest.mark.asyncio
+
+DAY_S = 86400
+MARCH, NOW = "2026-03", datetime(2026, 4, 2, 12, tzinfo=UTC)
+CALLS = month(a_day=2)
+PARTS = ("volume", "rate", "other", "own")
+
+
+async def put(server: OperatorServer, rows: list[StatementRow]) -> None:
+    """The rows as statements of their sources about the whole month."""
+    for source in sorted({row.source for row in rows}):
+        await server.registry.statements.put(
+            Statement(
+                source=source,
+                account="",
+                start=DAYS[0],
+                end=DAYS[-1] + 2 * DAY_S,
+                rows=tuple(row for row in rows if row.source == source),
+                read_at=NOW.timestamp(),
+                settled_until=NOW.timestamp(),
+                name=f"{source}.json",
+            ),
+            actor=Actor("ada@example.com", "command"),
+        )
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    """A ledger without the calls of one key, and the statements of all of them."""
+    clock, prices = MovedClock(NOW.timestamp()), book()
+    async with operator_server(tmp_path, engine=request.param, clock=clock, prices=lambda: prices) as server:
+        records = [record(call) for call in CALLS if call.key != KEYS[1]]
+        for each in records:
+            prices.price(each)
+        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        await add(server.services.log, *zip(records, known, strict=True))
+        yield server
+
+
+async def reconciled(server: OperatorServer, **query: str) -> Any:
+    answer = await server.ask("GET", f"/reconciliation?{urlencode(query)}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+def sums_up(row: Any) -> bool:
+    billed, counted, *parts = (Decimal(row[name]) for name in ("billed", "counted", *PARTS))
+    return billed == counted + sum(parts, Decimal(0))
+
+
+async def test_a_month(server: OperatorServer) -> None:
+    """Every row adds up, rows add up to the total, and the key that does not report is the first cause."""
+    await put(server, statements(CALLS))
+    for by in ("day", "model", "key"):
+        payload = await reconciled(server, month=MARCH, by=by)
+        assert sorted(PROVIDERS) == [found["provider"] for found in payload["providers"]]
+        assert [] == payload["without_statement"]
+        for found in payload["providers"]:
+            assert all(sums_up(row) for row in (found["total"], *found["rows"]))
+            assert found["rows"] or by == "key"
+            if found["rows"]:
+                for name in ("billed", "counted", "unexplained"):
+                    total = sum((Decimal(row[name]) for row in found["rows"]), Decimal(0))
+                    assert total == Decimal(found["total"][name])
+    for provider in (OPENAI, ANTHROPIC):
+        [found] = (await reconciled(server, month=MARCH, provider=provider))["providers"]
+        missing = sum((call.cost() for call in CALLS if (call.provider, call.key) == (provider, KEYS[1])), Decimal(0))
+        assert "unreported_traffic" == found["causes"][0]["cause"]
+        assert abs(Decimal(found["causes"][0]["amount"]) - missing) <= missing / 50
+        assert {"differs", "agrees"} >= {row["state"] for row in found["rows"]}
+
+
+async def test_without_a_statement(server: OperatorServer) -> None:
+    """What was counted of a provider that no statement is about is told beside the others."""
+    await put(server, [row for row in statements(CALLS) if row.provider == BEDROCK])
+    payload = await reconciled(server, month=MARCH)
+    assert [BEDROCK] == [found["provider"] for found in payload["providers"]]
+    assert [ANTHROPIC, OPENAI] == [each["provider"] for each in payload["without_statement"]]
+    assert [] == (await reconciled(server))["providers"]
+
+
+async def test_a_wrong_question(server: OperatorServer) -> None:
+    """It is refused with what to write instead."""
+    month = "month must be written as a year and a month, such as 2026-10"
+    wrong = {
+        "month=March": month,
+        "month=9999-12": month,
+        "month=2026-3": month,
+        "by=team": "by must be one of day, model, key",
+        "format=xml": "format must be one of json, csv",
+    }
+    for query, words in wrong.items():
+        answer = await server.ask("GET", f"/reconciliation?{query}")
+        assert 400 == answer.status
+        assert words in answer.error[2]
+
+
+async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
+    """A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits."""
+    await put(server, statements(CALLS))
+
+    async def run(*arguments: str) -> str:
+        command = ["reconcile", "report", "--data", str(tmp_path), "--month", MARCH, *arguments]
+        result = await asyncio.to_thread(CliRunner().invoke, main, command)
+        assert 0 == result.exit_code, result.output
+        return result.stdout
+
+    table = await run("--provider", OPENAI, "--by", "model")
+    assert table.startswith("openai, 2026-03: billed $")
+    assert "unreported_traffic" in table
+    assert "gpt-4o" in table
+    payload = json.loads(await run("--format", "json"))
+    assert payload == await reconciled(server, month=MARCH)
+    rows = list(csv.DictReader(io.StringIO(await run("--format", "csv"))))
+    for found in payload["providers"]:
+        [total] = [row for row in rows if row["provider"] == found["provider"] and row["name"] == "total"]
+        assert found["total"]["billed"] == total["billed"]
+
+
+async def test_insight_and_metric(server: OperatorServer) -> None:
+    """Each provider whose settled days differ is one insight, with its first cause; ratios say how much was counted."""
+    await put(server, statements(CALLS))
+    await inspector(server.services).inspect()
+    found = (await server.ask("GET", "/insights?limit=100")).payload["insights"]
+    about = [each for each in found if "was counted, on" in each["title"]]
+    assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)
+    assert all("2026-03" in each["title"] for each in about)
+    assert 2 <= sum("unreported_traffic" in each["description"] for each in about)
+    newest = server.services.require_reconciler().newest
+    ratios = {(each.provider, each.measure): each.ratio for each in gauges(newest.values())}
+    assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
+    assert all(0 < ratio < 1 for ratio in ratios.values())
