@@ -148,8 +148,8 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     }
 
 
-def of_report(rows: Iterable[Mapping[str, object]]) -> list[Charge]:
-    """Rows of an hourly report of the operator API, by DIMENSIONS."""
+def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
+    """Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges."""
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -161,7 +161,7 @@ def of_report(rows: Iterable[Mapping[str, object]]) -> list[Charge]:
                 provider=_text(row, "provider"),
                 model=_text(row, "model"),
                 team=_text(row, "team"),
-                tags={name: value for name in TAGS if (value := _text(row, name))},
+                tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
                 cost_source=_text(row, "cost_source"),
                 calls=_count(row, "calls"),
                 input_tokens=_count(row, "input_tokens"),

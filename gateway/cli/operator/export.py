@@ -24,18 +24,27 @@ def export() -> None:
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output.")
 @click.option("--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row.")
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="DIMENSION",
+    help="Another dimension of costs as a tag of each row, such as tag:service or User:Defined:Team; may repeat.",
+)
 @with_client
-def focus(client: OperatorClient, since: str, until: str, output: Path | None, account: str) -> None:
+def focus(
+    client: OperatorClient, since: str, until: str, output: Path | None, account: str, tags: tuple[str, ...]
+) -> None:
     """Hourly cost and usage as FOCUS 1.2 rows (CSV)."""
     first, last = _day("from", since), _day("to", until)
     if last < first:
         fail("--to is before --from", 2)
     parts = [focus_rows.header()]
-    by = [("by", name) for name in focus_rows.DIMENSIONS]
+    by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
         span = [("from", day), ("to", day), ("per", "hourly")]
         payload = client.request("GET", "/report", query=[*span, *by])
-        parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"]), account=account))
+        parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"], tags), account=account))
     try:
         if output is None:
             sys.stdout.buffer.write(b"".join(parts))

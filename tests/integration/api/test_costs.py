@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
+from gateway.allocation.language import parse
 from gateway.cli import main
 from spool.clock import SystemClock
 from spool.identity import Identity
@@ -52,6 +54,11 @@ class Reader:
 
     async def costs(self, *query: tuple[str, str], status: int = 200) -> Any:
         return await self.get("/v2/billing/costs", *query, status=status)
+
+    def publish(self, text: str) -> None:
+        """Put a definition in force."""
+        services = self._serving.app.services.operators
+        services.published.put(parse(text.encode(), services.ledger.own_dimensions()), version="1")
 
 
 async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = READ) -> Reader:
@@ -279,6 +286,17 @@ def test_report(tmp_path: Path) -> None:
     assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
 
 
+def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
+    """A dimension that FOCUS has no column for is a tag of the rows; one that nobody knows is wrong use."""
+    filled(tmp_path / "store", *spending())
+    span = ("export", "focus", "--from", DAY[:10], "--to", DAY[:10])
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--tag", "request_model"))))
+    assert {"gpt-4o", "=cmd"} == {json.loads(row["Tags"].removeprefix("'"))["request_model"] for row in rows}
+    assert Decimal("1.75") == sum(Decimal(row["BilledCost"]) for row in rows)
+    done = CliRunner().invoke(main, [*span, "--tag", "User:Defined:Nobody", "--data", str(tmp_path / "store")])
+    assert (2, True) == (done.exit_code, "costs are known by" in done.output)
+
+
 def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
     """A report says so if it reaches back to hours of which records were gone; one of later hours does not."""
     filled(tmp_path / "store", *spending())
@@ -446,3 +464,28 @@ def test_ledger_commands(tmp_path: Path) -> None:
     assert ("0.25", "0.0105") == (told["before"], told["after"])
     rows = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model"]: row["cost"] for row in rows}
+
+
+@pytest.mark.asyncio
+async def test_costs_by_published_dimensions(serve: Serve) -> None:
+    """They are listed with names, group and filter like others, and leave the total as it is; they are no tags."""
+    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)), json_span("o3", **at(24)))
+    owner = "User:Defined:Owner"
+    total = (await read.costs(*SEPTEMBER, ("granularity", "monthly")))["costs"][0]["cost"]
+    await read.costs(*SEPTEMBER, ("group_by", owner), status=400)
+    read.publish("Dimensions: {Owner: {Name: Who pays, Rules: [{Type: Group, Name: Old, Conditions: [{Source: model, "
+                 "BeginsWith: gpt}]}]}}")  # fmt: skip
+    rows = (await read.costs(*SEPTEMBER, ("granularity", "monthly"), ("group_by", owner)))["costs"]
+    assert [None, "Old"] == sorted((row[owner] for row in rows), key=str)
+    assert Decimal(total) == sum(Decimal(row["cost"]) for row in rows)
+    old = next(row["cost"] for row in rows if row[owner] == "Old")
+    for question in (
+        (owner, "Old"),
+        ("filters", json.dumps({owner: "Old"})),
+        ("filters", json.dumps({f"!{owner}": None})),
+    ):
+        [row] = (await read.costs(*SEPTEMBER, ("granularity", "monthly"), question))["costs"]
+        assert old == row["cost"]
+    listed = (await read.get("/v2/billing/dimensions"))["dimensions"]
+    assert {"id": owner, "name": "Who pays"} in listed
+    assert owner not in [each["id"] for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]]

@@ -106,6 +106,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
 export function Filters({available, filters, at, chose}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
+  const titleOf = (name) => available.find((each) => each.field === name)?.title ?? name;
   const given = (name) => filters.filter(([each]) => each === name).map(([, value]) => value);
   const add = (value) => {
     setField("");
@@ -117,13 +118,13 @@ export function Filters({available, filters, at, chose}) {
   };
   return html`<div class="filters">
     ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
-      href=${at({[name]: given(name).filter((each) => each !== value)})}>${name}: ${value} <span aria-hidden="true">✕</span></a>`)}
+      href=${at({[name]: given(name).filter((each) => each !== value)})}>${titleOf(name)}: ${value} <span aria-hidden="true">✕</span></a>`)}
     <select aria-label="Add a filter" value=${field} onChange=${async (event) => {
       const name = event.target.value;
       await chose?.(name);
       setField(name);
     }}>
-      <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field}>${each.field}</option>`)}</select>
+      <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field} value=${each.field}>${titleOf(each.field)}</option>`)}</select>
     ${chosen && (chosen.valid_values.length
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
           <option value="">is ...</option>${chosen.valid_values.map((each) => html`<option key=${each}>${each}</option>`)}</select>`

@@ -19,6 +19,9 @@ const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order
 const DRILL = ["model", "team", "user", "api_key", "source"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
+/** How a dimension is called: a published one by its name, any other as costs know it. */
+const titleOf = (report, field) => report?.names[field] ?? field;
+
 /** The address as a question: what is asked, and how it is shown. */
 function asked(query) {
   const range = span(query);
@@ -75,19 +78,20 @@ export function Page({query, isDark, session}) {
       return html`<option key=${word} value=${word}>${title ?? word}</option>`;
     })}</select></label>`;
   const fields = data?.table.report.dimensions ?? at.by;
+  const titled = (field) => [field, titleOf(data?.table.report, field)];
   const chose = async (field) => {
     if (!field) return;
     const answer = await get("/report", {...at.span, by: field, show: "cost", top: IN_TABLE}).catch(() => ({rows: []}));
     const ranked = answer.rows.sort((a, b) => Number(b.cost) - Number(a.cost)).map((row) => nameOf(row[field]));
     setChoices({[field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // too many to choose from: it is typed
   };
-  const available = fields.map((field) => ({field, valid_values: choices[field] ?? []}));
+  const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
   return html`
     <div class="bar">
       <${RangePicker} path=${PATH} query=${query} />
-      ${pick("by", "by", first, fields, (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean)}))}
-      ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first)], (chosen) => ({by: [first, chosen]}))}
+      ${pick("by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean)}))}
+      ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
       ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]))}
       ${pick("bars", "bin", at.bin, at.bins)}
     </div>
@@ -115,7 +119,7 @@ function Answer({table, bars, at, isDark, here, query}) {
   const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
     value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
   const columns = [
-    ...by.map((field, place) => ({title: field, kind: "text", sort: field, of: (row) => nameOf(row[field]),
+    ...by.map((field, place) => ({title: titleOf(table.report, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
       value: (row) => (row.of ? !place && `Total of ${row.of}` : nameOf(row[field]))})),
     column(name),
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
@@ -130,14 +134,14 @@ function Answer({table, bars, at, isDark, here, query}) {
   const everything = questions(at)[2];
   return html`
     <${Picture} ...${{bars, at, isDark, here}} />
-    <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.join(" and ")}`}
+    <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report, field)).join(" and ")}`}
       href=${(row) => deeper(row, at, here)} />
     <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}
       <a href=${calls(at.filters)}>The calls</a></p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
 
-const calls = (filters) => to("/calls", grouped(filters.filter(([name]) => name !== "request_model" && !name.startsWith("tag:"))));
+const calls = (filters) => to("/calls", grouped(filters.filter(([name]) => name !== "request_model" && !/^(tag|User:Defined):/.test(name))));
 
 /** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
 function deeper(row, at, here) {
@@ -165,7 +169,8 @@ function Picture({bars, at, isDark, here}) {
   const [field, measure] = [at.by[0], MEASURES[at.measure]];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const bins = allBins(bars, at.bin, labelled);
-  const title = `${measure.title} by ${measure.parts ? "category" : field}, ${at.bin}`;
+  const shown = measure.parts ? "category" : titleOf(bars.report, field);
+  const title = `${measure.title} by ${shown}, ${at.bin}`;
   const cells = bars.rows.flatMap((row) => {
     const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];
     return parts.map(([group, amount]) => ({bin: labelled(row.period), group, amount, weight: row.cost}));
