@@ -7,7 +7,16 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from gateway.api import budget_lists, cluster_lists, connection_lists, insight_lists, recommendation_lists, view_lists
+from gateway.api import (
+    allocation_lists,
+    budget_lists,
+    cluster_lists,
+    connection_lists,
+    insight_lists,
+    recommendation_lists,
+    view_lists,
+)
+from gateway.api.allocation import NamespaceChanges
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.api.connections import ConnectionChanges, NewConnection
 from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
@@ -36,6 +45,7 @@ from gateway.operator.address import OperatorAddress
 from gateway.operator.installation import backup, bundles, configuration
 from gateway.operator.log import live, newest, record
 from gateway.operator.money import (
+    allocation,
     allocation_diff,
     billing,
     budgets,
@@ -251,6 +261,29 @@ OPERATOR_ADDRESSES = (
           repeated=comparison.REPEATED),
     _call("POST", "/allocation/diff", VIEWER, allocation_diff.diff_definition,
           "What a month would become under a definition", takes=allocation_diff.DefinitionDraft),
+    _call("POST", "/allocation/validate", VIEWER, allocation.validate_definition,
+          "What version a definition would become", takes=allocation.DraftToValidate),
+    _call("POST", "/allocation/publish", OPERATOR, allocation.publish_definition, "Publish a definition",
+          takes=allocation.DraftToPublish, status=201),
+    _call("GET", "/allocation/versions", VIEWER, allocation.list_versions, "List versions of definitions",
+          lists=allocation_lists.ALL_VERSIONS),
+    _call("GET", "/allocation/versions/{version}", VIEWER, allocation.show_version,
+          "Show a version of a definition, or the latest", optional=("namespace",)),
+    _call("GET", "/allocation/namespaces", VIEWER, allocation.list_namespaces, "List namespaces of definitions",
+          lists=allocation_lists.NAMESPACES),
+    _call("POST", "/allocation/namespaces", OPERATOR, allocation.add_namespace, "Create a namespace",
+          takes=allocation.NewNamespaceOfId, status=201),
+    _call("GET", "/allocation/namespaces/{id}", VIEWER, allocation.show_namespace,
+          "Show a namespace and its definition"),
+    _call("PATCH", "/allocation/namespaces/{id}", OPERATOR, allocation.edit_namespace, "Change a namespace",
+          takes=NamespaceChanges),
+    _call("DELETE", "/allocation/namespaces/{id}", OPERATOR, allocation.remove_namespace,
+          "Delete a namespace that defines nothing"),
+    _call("GET", "/allocation/jobs", VIEWER, allocation.list_jobs, "List publish jobs",
+          lists=allocation_lists.PUBLISH_JOBS),
+    _call("GET", "/allocation/jobs/{id}", VIEWER, allocation.show_job, "Show a publish job"),
+    _call("POST", "/allocation/jobs/{id}/cancel", OPERATOR, allocation.cancel_job,
+          "Cancel a publish job that is not begun"),
     _call("GET", "/reconciliation", VIEWER, reconciliation.reconciliation, "What was billed against what was counted",
           optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.addresses.allocation import ALLOCATION_ROWS
 from gateway.addresses.api import API
 from gateway.addresses.billing import BILLING
 from gateway.addresses.budgets import BUDGET_ROWS
@@ -42,7 +43,9 @@ def _status(
     )
 
 
-FOR_SENDERS = (*TELEMETRY, *TOPICS, *CONTAINERS, *BILLING, *API, *VIEW_ROWS, *BUDGET_ROWS, *OPTIMIZE, *MCP_ROWS)
+FOR_SENDERS = (
+    *TELEMETRY, *TOPICS, *CONTAINERS, *BILLING, *API, *VIEW_ROWS, *BUDGET_ROWS, *ALLOCATION_ROWS, *OPTIMIZE, *MCP_ROWS,
+)  # fmt: skip
 ON_EVERY_LISTENER = (
     _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),
     _status("/readyz", status.readyz, "Whether Tollhouse accepts records", 200, 503, body=_READY),

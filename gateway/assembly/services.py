@@ -48,7 +48,9 @@ async def open_operator_services(
         access = await assembler.start_access()
         billing = assembler.billing_sync(config)
         no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
-        yield assembler.operator_services(access, billing, no_routes, version=version, urls=urls)
+        operators = assembler.operator_services(access, billing, no_routes, version=version, urls=urls)
+        await _load_allocation(operators)
+        yield operators
 
 
 @asynccontextmanager
@@ -113,6 +115,7 @@ async def _assemble(
     # upstream.
     routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
     operators = assembler.operator_services(access, billing, routes, version=version, urls=urls)
+    await _load_allocation(operators)
     publisher = assembler.publisher(deposits)
     exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets, operators.reconciler)
     telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
@@ -133,6 +136,7 @@ async def _assemble(
         if assembler.notifier is not None:
             background["notifications"] = assembler.notifier.run
         background["budgets"] = operators.require_budgets().run
+        background["allocation"] = operators.require_publishing().run
         background["devices"] = assembler.devices.run
     return Services(
         storage=storage,
@@ -158,6 +162,12 @@ async def _assemble(
             is_agent=is_agent,
         ),
     )
+
+
+async def _load_allocation(operators: OperatorServices) -> None:
+    """Put in force what was published before; nothing while the registry is damaged."""
+    if operators.publishing is not None:
+        await operators.publishing.load()
 
 
 async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:

@@ -290,6 +290,13 @@ class AllocationSettings:
     max_definition_bytes: Size = setting(128 * KIB, "bytes of a definition", edge="a larger one: 422", least=KIB)
     max_dimensions: int = setting(100, "dimensions of all definitions together", edge="one more: 422", least=1)
     max_rules: int = setting(2000, "rules of a definition", edge="one more: 422", least=1)
+    max_versions: int = setting(
+        100, "versions kept of the definition of each namespace", edge="one more: the oldest is forgotten", least=1
+    )
+    max_namespaces: int = setting(100, "namespaces", edge="one more: 409", least=1)
+    max_jobs: int = setting(
+        100, "publish jobs kept", edge="one more: the oldest that is over is forgotten; all wait: 409", least=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

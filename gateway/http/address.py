@@ -37,6 +37,7 @@ REFUSALS: Mapping[int, str] = {
     410: "The device was revoked",
     413: "The body is over the limit that the message names",
     415: "The media type or the content coding is not taken here",
+    422: "The definition has faults: `errors` has each of them with its value and its path",
     429: "Over a limit; Retry-After says when to repeat",
     500: "Tollhouse made a mistake",
     503: "Nothing was kept; Retry-After says when to repeat",

@@ -148,7 +148,8 @@ def _ref(name: str) -> Schema:
 
 
 _CURSOR = {"type": ["string", "null"]}
-_ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})})
+_FAULT = closed({"error": TEXT, "value": TEXT, "path": array({"type": ["string", "integer"]})})
+_ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})}, {"errors": array(_FAULT)})
 _PAGINATION = closed({
     "page_count": COUNT,
     "item_count": COUNT,

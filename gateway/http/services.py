@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
+from gateway.allocation.publishing import Publishing
 from gateway.attempts import Buckets
 from gateway.authentication.access import Access
 from gateway.authentication.tool_calls import ToolCalls
@@ -195,12 +196,14 @@ class OperatorServices:
     account_sign_ins: Buckets = field(init=False, repr=False)
     tool_calls: ToolCalls = field(init=False, repr=False)
     published: Published = field(init=False, repr=False)
+    publishing: Publishing | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.tool_calls = ToolCalls(self.clock, self.mcp)
         self.published = Published(self.ledger)
+        self.publishing = self._publishing()
         self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 
@@ -235,6 +238,26 @@ class OperatorServices:
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
         return self.budgets
+
+    def require_publishing(self) -> Publishing:
+        """What publishes definitions of allocation. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.publishing is None:
+            raise Refusal(503, "no_allocation", "definitions are not published here")
+        return self.publishing
+
+    def _publishing(self) -> Publishing | None:
+        if self.registry is None:
+            return None
+        return Publishing(
+            self.registry.allocation,
+            self.ledger,
+            self.published,
+            limits=self.allocation_limits,
+            max_versions=lambda: self.allocation().max_versions,
+            max_jobs=lambda: self.allocation().max_jobs,
+            changed=self.sums_changed,
+        )
 
     def allocation_limits(self) -> Limits:
         """How large a definition may be."""

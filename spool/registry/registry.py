@@ -10,6 +10,7 @@ from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.insights import InsightTable
@@ -38,6 +39,7 @@ class Registry:
         self.org_context = OrgContextTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
+        self.allocation = AllocationTable(changes)
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
@@ -48,6 +50,7 @@ class Registry:
             await registry.connections.load()
             await registry.views.load()
             await registry.budgets.load()
+            await registry.allocation.load()
         except BaseException:
             await registry.close()
             raise

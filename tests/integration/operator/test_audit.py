@@ -36,7 +36,7 @@ from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
-READS_BY_POST = {"relay_mcp", "diff_definition"}  # their bodies are questions
+READS_BY_POST = {"relay_mcp", "diff_definition", "validate_definition"}  # their bodies are questions
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
 
@@ -137,6 +137,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("add_view", "POST", "/views", view)
         await operators.change("edit_view", "PATCH", "/views/search", {"range": "ytd"})
         await operators.change("remove_view", "DELETE", "/views/search")
+        await definitions(operators)
         await budgets(operators)
         await operators.change("rebuild", "POST", "/ledger/rebuild", {})
         await operators.change("reprice", "POST", "/ledger/reprice", {"since": "2026-09-01"})
@@ -187,6 +188,17 @@ async def recommendations(operators: Operators) -> None:
     await operators.change("comment_recommendation", "POST", comments, {"message": "seen"})
     await operators.change("change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"})
     await operators.change("delete_recommendation_comment", "DELETE", f"{comments}/1")
+
+
+async def definitions(operators: Operators) -> None:
+    """Namespaces, what is published, and a job that is cancelled before it is begun."""
+    await operators.change("add_namespace", "POST", "/allocation/namespaces", {"id": "ml"})
+    await operators.change("edit_namespace", "PATCH", "/allocation/namespaces/ml", {"name": "Models"})
+    await operators.change("remove_namespace", "DELETE", "/allocation/namespaces/ml")
+    await operators.change("publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"})
+    table = operators.services.require_registry().allocation
+    job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
+    await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
 
 
 async def sessions(operators: Operators) -> None:

@@ -11,11 +11,16 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import as_json, show_fields, show_json, show_table
+from spool.registry.allocation import STATES
 
 _MOST_SHOWN = 20  # elements of a dimension
+_VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")
+_JOB_COLUMNS = ("id", "namespace", "state", "base_version", "version", "submitted", "submitted_by", "error")
+_NAMESPACE_COLUMNS = ("id", "name", "version", "dimensions", "broken", "last_updated")
 
 
 @click.group()
@@ -40,6 +45,146 @@ def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json
     _show_border(payload["diff"]["border"])
     for dimension in payload["dimensions"]:
         _show_dimension(dimension, payload["total"])
+
+
+_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_namespace = click.option("--namespace", metavar="ID", default="", help="Default: the default namespace.")
+
+
+@allocation.command()
+@_file
+@_namespace
+@as_json
+@with_client
+def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) -> None:
+    """Say every fault of the definition in FILE, or which version it would become. Nothing is kept."""
+    body = {"definition": text_of(file), "namespace": namespace}
+    payload = asked(client, "POST", "/allocation/validate", body)
+    if as_json:
+        show_json(payload)
+        return
+    version = payload["version"]
+    _show_border(version["border"])
+    click.echo(f"{file} is valid: {_dimensions(version)}; it would be version {version['version']}")
+
+
+@allocation.command()
+@_file
+@_namespace
+@click.option("--base", type=click.IntRange(min=0), metavar="VERSION",
+              help="The version that FILE was made from, 0 for none; refused if another is in force.")  # fmt: skip
+@as_json
+@with_client
+def publish(client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool) -> None:
+    """Put the definition in FILE in force, for all that the ledger keeps."""
+    body = {"definition": text_of(file), "namespace": namespace, "base": base}
+    payload = asked(client, "POST", "/allocation/publish", body)
+    if as_json:
+        show_json(payload)
+        return
+    version = payload["version"]
+    _show_border(payload["publish_job"]["border"])
+    click.echo(f"version {version['version']} is in force: {_dimensions(version)}")
+
+
+@allocation.command()
+@click.option("--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace.")
+@click.option("--is-in-force", multiple=True, help="true or false.")
+@paged
+@with_client
+def versions(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
+    """List the versions of definitions that are kept."""
+    show_page(client, page, "versions", _VERSION_COLUMNS, filters, path="/allocation/versions")
+
+
+@allocation.command()
+@click.argument("version", default="latest")
+@_namespace
+@as_json
+@with_client
+def show(client: OperatorClient, version: str, namespace: str, as_json: bool) -> None:
+    """Print the definition of a VERSION, by default the one in force, as it was published."""
+    payload = client.request("GET", f"/allocation/versions/{part(version)}", query=[("namespace", namespace)])
+    show_json(payload) if as_json else click.echo(payload["version"]["definition"].rstrip("\n"))
+
+
+@allocation.command()
+@click.option("--state", multiple=True, help=f"{', '.join(STATES)}.")
+@click.option("--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace.")
+@paged
+@with_client
+def jobs(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
+    """List publish jobs, the newest first."""
+    show_page(client, page, "publish_jobs", _JOB_COLUMNS, filters, path="/allocation/jobs")
+
+
+@allocation.command()
+@click.argument("job")
+@as_json
+@with_client
+def cancel(client: OperatorClient, job: str, as_json: bool) -> None:
+    """Cancel a publish job that is queued or being validated."""
+    payload = client.request("POST", f"/allocation/jobs/{part(job)}/cancel")
+    show_json(payload) if as_json else click.echo(f"job {job} cancelled")
+
+
+@allocation.group()
+def namespaces() -> None:
+    """Namespaces own the dimensions of a definition of their own."""
+
+
+@namespaces.command(name="list")
+@paged
+@with_client
+def list_namespaces(client: OperatorClient, page: PageRequest) -> None:
+    """List the namespaces beside the default one."""
+    show_page(client, page, "namespaces", _NAMESPACE_COLUMNS, {}, path="/allocation/namespaces")
+
+
+@namespaces.command()
+@click.argument("id")
+@click.option("--name", help="Default: the id.")
+@click.option("--description", default="")
+@as_json
+@with_client
+def create(client: OperatorClient, id: str, name: str | None, description: str, as_json: bool) -> None:
+    """Create a namespace. ID has small letters, digits, _ and -."""
+    body = {"id": id, "name": name, "description": description}
+    _show_namespace(client.request("POST", "/allocation/namespaces", body=body), as_json)
+
+
+@namespaces.command()
+@click.argument("id")
+@click.option("--name")
+@click.option("--description")
+@as_json
+@with_client
+def edit(client: OperatorClient, id: str, name: str | None, description: str | None, as_json: bool) -> None:
+    """Change what a namespace is called, or how it is described."""
+    given = {"name": name, "description": description}
+    body = {field: value for field, value in given.items() if value is not None}
+    if not body:
+        fail("say what to change: --name or --description", 2)
+    _show_namespace(client.request("PATCH", f"/allocation/namespaces/{part(id)}", body=body), as_json)
+
+
+@namespaces.command()
+@click.argument("id")
+@as_json
+@with_client
+def delete(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Delete a namespace that defines nothing, and its versions."""
+    payload = client.request("DELETE", f"/allocation/namespaces/{part(id)}")
+    show_json(payload) if as_json else click.echo(f"namespace {id} deleted")
+
+
+def _show_namespace(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_fields(payload["namespace"])
+
+
+def _dimensions(version: Mapping[str, Any]) -> str:
+    names = version["dimensions"]
+    return f"{len(names)} {'dimension' if len(names) == 1 else 'dimensions'}"
 
 
 def text_of(file: Path) -> str:

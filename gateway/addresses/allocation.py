@@ -1,0 +1,118 @@
+"""Addresses of allocation: definitions, their versions, namespaces and publish jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api import allocation
+from gateway.api.allocation_lists import NAMESPACES, PUBLISH_JOBS, VERSIONS
+from gateway.http.address import READ, WRITE, Address, BodyLimit, Content
+from gateway.http.answers import JSON
+from gateway.http.lists import List
+from gateway.http.requests import AddressHandler, check_json
+from gateway.http.services import Services
+from gateway.schemas import OBJECT, TEXT, Schema, closed
+
+# The service's own clients name the group by its older word.
+_BASE = "/v2/{group:allocation|costformation}"
+_VERSIONS = _BASE + "/definition/versions"
+_VERSION = _VERSIONS + "/{version}"
+_DEFINITIONS = _BASE + "/definitions"
+_NAMESPACES = _BASE + "/namespaces"
+_NAMESPACE = _NAMESPACES + "/{namespace}"
+_JOBS = _BASE + "/publish_jobs"
+_JOB = _JOBS + "/{job}"
+
+
+def _most_bytes(services: Services) -> int:
+    return services.operators.allocation().max_definition_bytes + allocation.SLACK_BYTES
+
+
+_LIMIT = BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes)
+
+
+def _managing(
+    method: str,
+    path: str,
+    handler: AddressHandler,
+    summary: str,
+    *,
+    scope: str = "",
+    takes: type | None = None,
+    gives: Content | None = None,
+    lists: List[Any] | None = None,
+    item: type | Schema = OBJECT,
+    may_be_empty: bool = False,
+) -> Address:
+    """A handler is named as its scope is, unless that is given."""
+    answers: Mapping[int, Content] = {200: gives} if gives else {}
+    return Address(
+        methods=("GET", "HEAD") if method == "GET" else (method,),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint="allocation",
+        scope=f"allocation:{scope or handler.__name__}",
+        check=check_json if takes and not may_be_empty else None,
+        body=takes,
+        takes={JSON: takes} if takes else {},
+        may_be_empty=may_be_empty,
+        gives=answers,
+        lists=lists,
+        item=item,
+        refusals=(*(WRITE if takes else READ), 404, 409),
+    )
+
+
+def _publishing(
+    path: str, handler: AddressHandler, summary: str, status: int, gives: type, *, optional: tuple[str, ...] = ()
+) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint="allocation",
+        scope=f"allocation:{handler.__name__}",
+        check=allocation.check_definition,
+        body=bytes,
+        limit=_LIMIT,
+        takes=dict.fromkeys((*allocation.YAML, allocation.FORM), TEXT),
+        gives={status: {JSON: gives}},
+        refusals=(*WRITE, 404, 409, 422),
+        optional=("base_version", *optional),
+    )
+
+
+ALLOCATION_ROWS = (
+    _managing("GET", _VERSIONS, allocation.read_definition_versions, "List the versions of the default definition",
+              lists=VERSIONS, item=allocation.VersionItem),
+    _publishing(_VERSIONS, allocation.create_definition_version, "Publish the default definition, or only validate it",
+                200, allocation.OneVersion, optional=("validate_only",)),
+    _managing("GET", _VERSION, allocation.read_definition_version, "A version of the default definition, or the latest",
+              gives={JSON: allocation.OneVersion}),
+    _managing("GET", _VERSION + "/definition", allocation.read_definition_text, "The text of a version, as it was sent",
+              scope="read_definition_version", gives={"text/plain": TEXT}),
+    _publishing(_DEFINITIONS, allocation.create_definition_async, "Let a job publish the default definition",
+                202, allocation.OnePublishJob),
+    _managing("GET", _NAMESPACES, allocation.read_all_namespaces, "List namespaces", lists=NAMESPACES,
+              item=allocation.NamespaceItem),
+    _managing("GET", _NAMESPACE, allocation.read_namespace, "A namespace and its definition",
+              gives={JSON: allocation.OneNamespace}),
+    _managing("POST", _NAMESPACE, allocation.create_namespace, "Create a namespace", takes=allocation.NewNamespace,
+              gives={JSON: allocation.OneNamespace}, may_be_empty=True),
+    _managing("PATCH", _NAMESPACE, allocation.update_namespace, "Change a namespace",
+              takes=allocation.NamespaceChanges, gives={JSON: allocation.OneNamespace}),
+    _managing("DELETE", _NAMESPACE, allocation.delete_namespace, "Delete a namespace that defines nothing",
+              gives={JSON: closed({"namespace": closed({"id": TEXT})})}),
+    _publishing(_NAMESPACE + "/definitions", allocation.create_namespaced_definition_async,
+                "Let a job publish the definition of a namespace", 202, allocation.OnePublishJob),
+    _managing("GET", _JOBS, allocation.list_publish_jobs, "List publish jobs", lists=PUBLISH_JOBS,
+              item=allocation.PublishJobItem),
+    _managing("GET", _JOB, allocation.read_publish_job, "A publish job", gives={JSON: allocation.OnePublishJob}),
+    _managing("POST", _JOB + "/cancel", allocation.cancel_publish_job, "Cancel a publish job that is not begun",
+              gives={JSON: allocation.OnePublishJob}),
+)  # fmt: skip

@@ -1,0 +1,332 @@
+"""
+Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope for each operation.
+
+A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with 422, each
+fault with its value and its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from email.message import Message
+from email.parser import BytesParser
+from functools import wraps
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.allocation.border import border, shown
+from gateway.allocation.difference import sources_of
+from gateway.allocation.faults import InvalidDefinition
+from gateway.api.allocation_lists import (
+    NAMESPACES,
+    PUBLISH_JOBS,
+    VERSIONS,
+    job_rows,
+    namespace_rows,
+    namespace_with_state,
+    shown_job,
+    shown_namespace,
+    shown_version,
+    version_rows,
+    with_state,
+)
+from gateway.errors import Refusal
+from gateway.http.answers import json_response, respond
+from gateway.http.requests import KeyRequest, Result
+from gateway.http.services import OperatorServices
+from spool.errors import NotThere
+from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
+from spool.registry.operators import Actor
+
+LATEST = "latest"
+FORM = "multipart/form-data"
+YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
+SLACK_BYTES = 16 * 1024  # of a body beside its definition: the envelope of a form, or a text that is a little too long
+_MOST_DIGITS = 9
+
+
+class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`name` is the id where none is given."""
+
+    name: str | None = None
+    description: str = ""
+
+
+class NamespaceChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    description: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class VersionItem(msgspec.Struct, kw_only=True):
+    """A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read."""
+
+    version: str
+    namespace: str | None
+    last_updated: str
+    last_updated_by: str
+    uri: str | None
+    dimensions: list[str]
+    bytes: int
+    is_in_force: bool
+    definition: str | None = None
+    border: dict[str, Any] | None = None
+
+
+class OneVersion(msgspec.Struct, kw_only=True):
+    version: VersionItem
+
+
+class NamespaceItem(msgspec.Struct, kw_only=True):
+    """A namespace as it is answered. `version` is its newest; `broken` says why that is not in force."""
+
+    id: str
+    name: str
+    description: str
+    version: str | None
+    dimensions: list[str]
+    broken: str | None
+    created: str
+    last_updated: str
+    definition: str | None = None
+
+
+class OneNamespace(msgspec.Struct, kw_only=True):
+    namespace: NamespaceItem
+
+
+class JobFaultItem(msgspec.Struct, kw_only=True):
+    error: str
+    value: str
+    path: list[str | int]
+
+
+class PublishJobItem(msgspec.Struct, kw_only=True):
+    """A publish job as it is answered. `border` says since when the ledger has what its rules look at."""
+
+    id: str
+    namespace: str | None
+    state: str
+    base_version: str | None
+    version: str | None
+    error: str | None
+    errors: list[JobFaultItem]
+    border: dict[str, Any] | None
+    submitted: str
+    submitted_by: str
+    last_updated: str
+
+
+class OnePublishJob(msgspec.Struct, kw_only=True):
+    publish_job: PublishJobItem
+
+
+def _faults_as_422(
+    handler: Callable[[KeyRequest[Any]], Awaitable[Result]],
+) -> Callable[[KeyRequest[Any]], Awaitable[Result]]:
+    @wraps(handler)
+    async def answered(request: KeyRequest[Any]) -> Result:
+        try:
+            return await handler(request)
+        except InvalidDefinition as error:
+            told = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
+            return json_response({"error": told, "errors": [each._asdict() for each in error.faults]}, status=422)
+
+    return answered
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+
+
+async def read_definition_versions(request: KeyRequest[None]) -> Result:
+    return await request.list(VERSIONS, version_rows(request.services.operators, place=request.http.path))
+
+
+async def read_definition_version(request: KeyRequest[None]) -> Result:
+    services = request.services.operators
+    version = find_version(services, DEFAULT, request.word("version"))
+    place = request.http.path.rpartition("/")[0]
+    return {"version": await with_text(services, version, uri=_uri(place, version))}
+
+
+async def read_definition_text(request: KeyRequest[None]) -> Result:
+    services = request.services.operators
+    version = find_version(services, DEFAULT, request.word("version"))
+    text = await services.require_registry().allocation.text(version)
+    return respond(text.encode(), content_type="text/plain; charset=utf-8")
+
+
+@_faults_as_422
+async def create_definition_version(request: KeyRequest[bytes]) -> Result:
+    """Publish a definition, or with `validate_only` say what version it would become."""
+    services, given = request.services.operators, request.http.query
+    is_dry, base, text = _flag(given.get("validate_only", "false")), base_of(given.get("base_version")), _text(request)
+    if is_dry:
+        return {"version": await what_it_would_be(services, text, DEFAULT, request.actor)}
+    job, version = await services.require_publishing().publish(text, namespace=DEFAULT, base=base, actor=request.actor)
+    shown = shown_version(with_state(services, version, _uri(request.http.path, version)))
+    return {"version": {**shown, "border": dict(job.border)}}
+
+
+@_faults_as_422
+async def create_definition_async(request: KeyRequest[bytes]) -> Result:
+    return await _submit(request, DEFAULT)
+
+
+# -- namespaces ------------------------------------------------------------------------------------------------------
+
+
+async def read_all_namespaces(request: KeyRequest[None]) -> Result:
+    return await request.list(NAMESPACES, namespace_rows(request.services.operators))
+
+
+async def read_namespace(request: KeyRequest[None]) -> Result:
+    return {"namespace": await namespace_with_text(request.services.operators, request.word("namespace"))}
+
+
+async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
+    services = request.services.operators
+    made = await created_namespace(services, request.word("namespace"), request.body, request.actor)
+    return {"namespace": shown_namespace(namespace_with_state(services, made))}
+
+
+async def update_namespace(request: KeyRequest[NamespaceChanges]) -> Result:
+    services, id = request.services.operators, request.word("namespace")
+    table = services.require_registry().allocation
+    changed = await table.change_namespace(id, changes_of(request.body), actor=request.actor)
+    return {"namespace": shown_namespace(namespace_with_state(services, changed))}
+
+
+async def delete_namespace(request: KeyRequest[None]) -> Result:
+    id = request.word("namespace")
+    await request.services.operators.require_registry().allocation.delete_namespace(id, actor=request.actor)
+    return {"namespace": {"id": id}}
+
+
+@_faults_as_422
+async def create_namespaced_definition_async(request: KeyRequest[bytes]) -> Result:
+    return await _submit(request, request.word("namespace"))
+
+
+# -- publish jobs ----------------------------------------------------------------------------------------------------
+
+
+async def list_publish_jobs(request: KeyRequest[None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services.operators))
+
+
+async def read_publish_job(request: KeyRequest[None]) -> Result:
+    table = request.services.operators.require_registry().allocation
+    return {"publish_job": shown_job(table.job(request.word("job")))}
+
+
+async def cancel_publish_job(request: KeyRequest[None]) -> Result:
+    table = request.services.operators.require_registry().allocation
+    return {"publish_job": shown_job(await table.cancel(request.word("job"), actor=request.actor))}
+
+
+# -- what operators share --------------------------------------------------------------------------------------------
+
+
+def find_version(services: OperatorServices, namespace: str, word: str) -> DefinitionVersion:
+    """The version of a number or LATEST. NotThere if there is none."""
+    table = services.require_registry().allocation
+    table.check_namespace(namespace)
+    if word == LATEST:
+        newest = table.in_force().get(namespace)
+        if newest is None:
+            raise NotThere("no definition was published yet")
+        return newest
+    is_number = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    return table.version(namespace, int(word) if is_number else 0)
+
+
+async def with_text(services: OperatorServices, version: DefinitionVersion, uri: str | None = None) -> dict[str, Any]:
+    text = await services.require_registry().allocation.text(version)
+    return {**shown_version(with_state(services, version, uri)), "definition": text}
+
+
+async def namespace_with_text(services: OperatorServices, id: str) -> dict[str, Any]:
+    table = services.require_registry().allocation
+    row = namespace_with_state(services, table.namespace(id))
+    text = await table.text(row.newest) if row.newest is not None else None
+    return {**shown_namespace(row), "definition": text}
+
+
+async def what_it_would_be(
+    services: OperatorServices, text: bytes, namespace: str, actor: Actor
+) -> Mapping[str, object]:
+    """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
+    table = services.require_registry().allocation
+    table.check_namespace(namespace)
+    definition = await services.require_publishing().validated(text, namespace)
+    would_be = DefinitionVersion(
+        namespace=namespace,
+        number=table.latest(namespace) + 1,
+        dimensions=tuple(each.id for each in definition.dimensions),
+        bytes=len(text),
+        created=services.clock.now(),
+        created_by=actor.name,
+    )
+    told = shown(await border(services.ledger, sources_of(definition)))
+    return {**shown_version(with_state(services, would_be)), "border": told}
+
+
+async def created_namespace(services: OperatorServices, id: str, given: NewNamespace, actor: Actor) -> Namespace:
+    table, most = services.require_registry().allocation, services.allocation().max_namespaces
+    name = id if given.name is None else given.name
+    return await table.create_namespace(id, name=name, description=given.description, most=most, actor=actor)
+
+
+def changes_of(given: NamespaceChanges) -> dict[str, str]:
+    values = {"name": given.name, "description": given.description}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+
+def base_of(text: str | None) -> int | None:
+    """The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise Refusal(400, "invalid_parameter", "base_version is the number of a version, 0 where there was none")
+    return int(text)
+
+
+def check_definition(request: web.Request) -> None:
+    """Refusal 415 for a body that comes neither as text nor as a form."""
+    if request.content_type not in (*YAML, FORM):
+        raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
+
+
+async def _submit(request: KeyRequest[bytes], namespace: str) -> Result:
+    base, text = base_of(request.http.query.get("base_version")), _text(request)
+    publishing = request.services.operators.require_publishing()
+    return {
+        "publish_job": shown_job(await publishing.submit(text, namespace=namespace, base=base, actor=request.actor))
+    }
+
+
+def _uri(place: str, version: DefinitionVersion) -> str:
+    return f"{place}/{version.number}/definition"
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise Refusal(400, "invalid_parameter", "validate_only is true or false")
+    return text == "true"
+
+
+def _text(request: KeyRequest[bytes]) -> bytes:
+    """The definition in the body. Refusal 400 for a form that does not hold exactly one."""
+    if request.http.content_type != FORM:
+        return request.body
+    head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"
+    form = BytesParser().parsebytes(head.encode("latin-1", "replace") + request.body)
+    parts = form.get_payload()
+    if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Message) or parts[0].is_multipart():
+        raise Refusal(400, "bad_payload", f"A form of {FORM} holds the definition as its only part.")
+    text = parts[0].get_payload(decode=True)
+    return text if isinstance(text, bytes) else b""

@@ -1,0 +1,352 @@
+"""
+Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit row.
+
+All but the texts is kept in memory, too. A version and the end of the job that published it are one transaction: a
+process that is killed has kept both or neither.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.registry import allocation
+from spool.registry.allocation import (
+    DEFAULT,
+    DONE,
+    FAILED,
+    JOB_KIND,
+    JOB_TEXT_KIND,
+    NAMESPACE_KIND,
+    OVER,
+    PUBLISHING,
+    QUEUED,
+    VALIDATING,
+    VERSION_KIND,
+    VERSION_TEXT_KIND,
+    WAITING,
+    DefinitionVersion,
+    JobFault,
+    Namespace,
+    PublishJob,
+    restored,
+    stored,
+    version_id,
+)
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Everything but the texts, each by its id."""
+
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    versions: Mapping[str, DefinitionVersion] = field(default_factory=dict)
+    jobs: Mapping[str, PublishJob] = field(default_factory=dict)
+
+
+class AllocationTable:
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._kept = _Kept()
+
+    async def load(self) -> None:
+        """Read the tables once, at start."""
+        self._remember(await self._changes.read(_all))
+
+    # -- namespaces --------------------------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[Namespace]:
+        return list(self._kept.namespaces.values())
+
+    def namespace(self, id: str) -> Namespace:
+        return _namespace(self._kept, id)
+
+    def check_namespace(self, id: str) -> None:
+        """NotThere unless definitions can be published in it."""
+        if id != DEFAULT:
+            self.namespace(id)
+
+    async def create_namespace(self, id: str, *, name: str, description: str, most: int, actor: Actor) -> Namespace:
+        """NotAllowed when there are `most`."""
+        now = self._changes.clock.now()
+        made = Namespace(
+            id=allocation.checked_namespace_id(id),
+            name=allocation.checked_name(name),
+            description=allocation.checked_description(description),
+            created=now,
+            last_updated=now,
+        )
+
+        def work(rows: RegistryRows) -> _Kept:
+            kept = _all(rows)
+            if id in kept.namespaces:
+                raise AlreadyThere(f"there is a namespace {id!r}")
+            if len(kept.namespaces) >= most:
+                raise NotAllowed(f"there are {most} namespaces (allocation.max_namespaces); delete one")
+            rows.put_document(NAMESPACE_KIND, id, stored(made))
+            rows.add_audit(now, actor, "allocation_namespace.create", id, after=stored(made))
+            return _all(rows)
+
+        return _namespace(await self._changes.change(work, self._remember), id)
+
+    async def change_namespace(self, id: str, changes: Mapping[str, str], *, actor: Actor) -> Namespace:
+        """Set `name` and `description`, where given."""
+        now = self._changes.clock.now()
+        checked = dict(changes)
+        if "name" in checked:
+            checked["name"] = allocation.checked_name(checked["name"])
+        if "description" in checked:
+            checked["description"] = allocation.checked_description(checked["description"])
+
+        def work(rows: RegistryRows) -> _Kept:
+            before = _namespace(_all(rows), id)
+            after = replace(before, name=checked.get("name", before.name), last_updated=now,
+                            description=checked.get("description", before.description))  # fmt: skip
+            rows.put_document(NAMESPACE_KIND, id, stored(after))
+            names = [name for name in checked if getattr(before, name) != getattr(after, name)]
+            was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
+            rows.add_audit(now, actor, "allocation_namespace.change", id, before=was, after=is_now)
+            return _all(rows)
+
+        return _namespace(await self._changes.change(work, self._remember), id)
+
+    async def delete_namespace(self, id: str, *, actor: Actor) -> None:
+        """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> _Kept:
+            kept = _all(rows)
+            before = _namespace(kept, id)
+            newest = allocation.in_force(list(kept.versions.values())).get(id)
+            if newest is not None and newest.dimensions:
+                keys = ", ".join(newest.dimensions)
+                raise NotAllowed(
+                    f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
+                )
+            if any(job.namespace == id and job.state not in OVER for job in kept.jobs.values()):
+                raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
+            _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
+            rows.delete_document(NAMESPACE_KIND, id)
+            rows.add_audit(now, actor, "allocation_namespace.delete", id, before=stored(before))
+            return _all(rows)
+
+        await self._changes.change(work, self._remember)
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    def versions(self, namespace: str | None = None) -> list[DefinitionVersion]:
+        """Those that are kept of a namespace, or of all."""
+        found = self._kept.versions.values()
+        return [each for each in found if namespace is None or each.namespace == namespace]
+
+    def in_force(self) -> Mapping[str, DefinitionVersion]:
+        """By namespace; a namespace of which nothing was published is left out."""
+        return allocation.in_force(self.versions())
+
+    def latest(self, namespace: str) -> int:
+        """The number of the version that is in force, 0 if there is none."""
+        newest = self.in_force().get(namespace)
+        return 0 if newest is None else newest.number
+
+    def version(self, namespace: str, number: int) -> DefinitionVersion:
+        found = self._kept.versions.get(version_id(namespace, number))
+        if found is None:
+            raise NotThere("there is no such version of this definition; older ones may have been forgotten")
+        return found
+
+    async def text(self, version: DefinitionVersion) -> str:
+        """The definition, as it was sent."""
+        return await self._text(VERSION_TEXT_KIND, version.id)
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[PublishJob]:
+        return list(self._kept.jobs.values())
+
+    def job(self, id: str) -> PublishJob:
+        return _job(self._kept, id)
+
+    def unfinished(self) -> Sequence[PublishJob]:
+        """Those that are not over, the oldest first."""
+        return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
+
+    async def job_text(self, id: str) -> str:
+        """The definition of a job that is not over."""
+        return await self._text(JOB_TEXT_KIND, id)
+
+    async def submit(self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor) -> PublishJob:
+        """
+        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most` wait.
+
+        The oldest jobs that are over are forgotten, so that no more than `most` are kept.
+        """
+        now, id = self._changes.clock.now(), secrets.token_hex(16)
+
+        def work(rows: RegistryRows) -> _Kept:
+            kept = _all(rows)
+            if namespace != DEFAULT:
+                _namespace(kept, namespace)
+            latest = _latest(kept, namespace)
+            _check_base(latest if base is None else base, latest)
+            _make_room(rows, kept.jobs.values(), most)
+            number = max((each.number for each in kept.jobs.values()), default=0) + 1
+            job = PublishJob(
+                id=id, number=number, namespace=namespace, base=latest, state=QUEUED, submitted=now,
+                submitted_by=actor.name, submitted_from=actor.address, last_updated=now,
+            )  # fmt: skip
+            rows.put_document(JOB_KIND, id, stored(job))
+            rows.put_document(JOB_TEXT_KIND, id, {"text": text})
+            rows.add_audit(now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest})
+            return _all(rows)
+
+        return _job(await self._changes.change(work, self._remember), id)
+
+    async def advance(self, id: str, state: str) -> PublishJob:
+        """Set the state of a job that is not over; NotAllowed if it was cancelled meanwhile."""
+        return await self._step(id, lambda job: replace(job, state=state))
+
+    async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
+        """End a job without a version."""
+        return await self._step(id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults)))
+
+    async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
+        """NotAllowed unless it is queued or validating."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> _Kept:
+            job = _job(_all(rows), id)
+            if job.state not in WAITING:
+                raise NotAllowed(f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled")
+            rows.put_document(JOB_KIND, id, stored(replace(job, state=allocation.CANCELLED, last_updated=now)))
+            rows.delete_document(JOB_TEXT_KIND, id)
+            rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
+            return _all(rows)
+
+        return _job(await self._changes.change(work, self._remember), id)
+
+    async def publish(
+        self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
+    ) -> DefinitionVersion:
+        """
+        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is stale.
+
+        The oldest versions of the namespace are forgotten, so that no more than `most` are kept.
+        """
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> _Kept:
+            kept = _all(rows)
+            job = _job(kept, id)
+            if job.state != PUBLISHING:
+                raise NotAllowed(f"this job is {job.state}")
+            latest = _latest(kept, job.namespace)
+            _check_base(job.base, latest)
+            text = _text(rows, JOB_TEXT_KIND, id)
+            made = DefinitionVersion(
+                namespace=job.namespace, number=latest + 1, dimensions=tuple(dimensions), bytes=len(text.encode()),
+                created=now, created_by=job.submitted_by,
+            )  # fmt: skip
+            rows.put_document(VERSION_KIND, made.id, stored(made))
+            rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
+            _forget_versions(rows, _of(kept, job.namespace)[: max(0, len(_of(kept, job.namespace)) + 1 - most)])
+            done = replace(job, state=DONE, version=made.number, border=border, last_updated=now)
+            rows.put_document(JOB_KIND, id, stored(done))
+            rows.delete_document(JOB_TEXT_KIND, id)
+            actor = Actor(job.submitted_by, job.submitted_from)
+            after = {"version": made.number, "dimensions": list(made.dimensions)}
+            rows.add_audit(now, actor, "allocation.publish", job.namespace or allocation.DEFAULT_WORD, after=after)
+            return _all(rows)
+
+        kept = await self._changes.change(work, self._remember)
+        job = _job(kept, id)
+        return kept.versions[version_id(job.namespace, job.version or 0)]
+
+    async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> _Kept:
+            job = _job(_all(rows), id)
+            if job.state in OVER:
+                raise NotAllowed(f"this job is {job.state}")
+            after = replace(change(job), last_updated=now)
+            rows.put_document(JOB_KIND, id, stored(after))
+            if after.state in OVER:
+                rows.delete_document(JOB_TEXT_KIND, id)
+            return _all(rows)
+
+        return _job(await self._changes.change(work, self._remember), id)
+
+    async def _text(self, kind: str, id: str) -> str:
+        return await self._changes.read(lambda rows: _text(rows, kind, id))
+
+    def _remember(self, kept: _Kept) -> None:
+        self._kept = kept
+
+
+def _all(rows: RegistryRows) -> _Kept:
+    return _Kept(
+        namespaces={id: restored(body, Namespace) for id, body in rows.documents(NAMESPACE_KIND).items()},
+        versions={id: restored(body, DefinitionVersion) for id, body in rows.documents(VERSION_KIND).items()},
+        jobs={id: restored(body, PublishJob) for id, body in rows.documents(JOB_KIND).items()},
+    )
+
+
+def _namespace(kept: _Kept, id: str) -> Namespace:
+    found = kept.namespaces.get(id)
+    if found is None:
+        raise NotThere("there is no namespace with this id")
+    return found
+
+
+def _job(kept: _Kept, id: str) -> PublishJob:
+    found = kept.jobs.get(id)
+    if found is None:
+        raise NotThere("there is no publish job with this id")
+    return found
+
+
+def _of(kept: _Kept, namespace: str) -> list[DefinitionVersion]:
+    """The versions of a namespace, the oldest first."""
+    found = (each for each in kept.versions.values() if each.namespace == namespace)
+    return sorted(found, key=lambda each: each.number)
+
+
+def _latest(kept: _Kept, namespace: str) -> int:
+    return max((each.number for each in _of(kept, namespace)), default=0)
+
+
+def _check_base(base: int, latest: int) -> None:
+    if base != latest:
+        now = f"version {latest} is in force" if latest else "nothing is published yet"
+        raise NotAllowed(f"this definition was made from version {base}, and {now}: bring the changes together first")
+
+
+def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int) -> None:
+    kept = sorted(jobs, key=lambda job: job.number)
+    over = [job for job in kept if job.state in OVER]
+    excess = len(kept) + 1 - most
+    if excess > len(over):
+        raise NotAllowed(f"{len(kept) - len(over)} publish jobs wait (allocation.max_jobs); wait, or cancel one")
+    for job in over[: max(0, excess)]:
+        rows.delete_document(JOB_KIND, job.id)
+
+
+def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:
+    for each in versions:
+        rows.delete_document(VERSION_KIND, each.id)
+        rows.delete_document(VERSION_TEXT_KIND, each.id)
+
+
+def _text(rows: RegistryRows, kind: str, id: str) -> str:
+    body = rows.document(kind, id)
+    if body is None:
+        raise NotThere("this definition is not kept any more")
+    return str(body["text"])
