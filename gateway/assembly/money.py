@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.configuration.sections import Config
+from gateway.configuration.sections import Config, KeyOwner
 from gateway.http.services import Urls
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
+from gateway.reconciliation.comparing import Tolerance
 from gateway.reconciliation.gathering import StatementSources
+from gateway.reconciliation.matching import Owner
 from gateway.reconciliation.reconciler import Reconciler
+from spool import providers
 from spool.clock import Clock
 from spool.storage import Storage
 
@@ -36,8 +39,22 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
         log=storage.log,
         prices=lambda: PriceBook.load(config().prices),
         statements=storage.registry.statements,
+        owners=lambda: [_owner(each) for each in config().reconciliation.owner],
+        tolerance=lambda: Tolerance(
+            money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
+        ),
     )
     return Reconciler(sources, clock)
+
+
+def _owner(given: KeyOwner) -> Owner:
+    return Owner(
+        provider=providers.canonical(given.provider),
+        billed=given.billed,
+        api_key=given.api_key,
+        team=given.team,
+        source=given.source,
+    )
 
 
 def budget_evaluator(

@@ -52,6 +52,14 @@ def problems(config: Config) -> Iterator[str]:
             yield f"prices.override[{place}] needs input or output, in dollars per million tokens"
         if override.since and not _is_day(override.since):
             yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
+    for name in ("tolerance_money", "tolerance_tokens"):
+        if not 0 <= getattr(config.reconciliation, name) <= 100:
+            yield f"reconciliation.{name} must be a percentage from 0 to 100"
+    for place, owner in enumerate(config.reconciliation.owner):
+        if not (owner.provider and owner.billed):
+            yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"
+        if not (owner.api_key or owner.team or owner.source):
+            yield f"reconciliation.owner[{place}] needs api_key, team or source"
 
 
 def _server_problems(server: ServerSettings) -> Iterator[str]:

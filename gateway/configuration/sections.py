@@ -300,6 +300,29 @@ class AllocationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeyOwner:
+    """Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is set."""
+
+    provider: str = setting("", "as the report names it, such as openai")
+    billed: str = setting("", "the key, project, workspace or account as the statement has it")
+    api_key: str = setting("", "calls of this key")
+    team: str = setting("", "calls of this team")
+    source: str = setting("", "calls of this source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconciliationSettings:
+    """What providers billed, beside what was counted: [reconciliation](reconciliation.md)."""
+
+    tolerance_money: Decimal = setting(
+        Decimal("0.5"),
+        "percent of the billed money by which a settled day may differ, at least a cent for each row",
+    )
+    tolerance_tokens: Decimal = setting(Decimal(1), "percent of the billed tokens by which a settled day may differ")
+    owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")
+
+
+@dataclass(frozen=True, kw_only=True)
 class McpSettings:
     """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
 
@@ -364,6 +387,7 @@ class Config:
     views: ViewSettings = setting(ViewSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
+    reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")
     billing: BillingSettings = setting(BillingSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")

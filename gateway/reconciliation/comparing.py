@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.cells import PARTS, Prices, Split, split
@@ -25,14 +26,14 @@ Naming = Callable[[Cell], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """A day differs beyond a share (in thousandths) of what was billed, and a cent for each row of its statement."""
+    """A day differs beyond percentages of what was billed; of money at least beyond a cent for each row of it."""
 
-    money_permille: int = 5
-    tokens_permille: int = 10
+    money: Decimal = Decimal("0.5")
+    tokens: Decimal = Decimal(1)
 
     def holds(self, line: Line, rows: int) -> bool:
-        allowed = max(CENT * rows, abs(line.billed) * self.money_permille // 1000)
-        of_tokens = line.billed_tokens * self.tokens_permille // 1000
+        allowed = max(CENT * rows, abs(line.billed) * self.money / 100)
+        of_tokens = line.billed_tokens * self.tokens / 100
         return abs(line.difference) <= allowed and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
 
 

@@ -6,11 +6,14 @@ from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.comparing import AGREES, OPEN, Reconciliation
+from gateway.reconciliation.comparing import AGREES, OPEN, Reconciliation, Tolerance
+from gateway.reconciliation.matching import Owner
 from spool.ledger import money
+from spool.statements.values import StatementRow
 from tests.gateway.reconciliation.simulator import (
     ANTHROPIC,
     BEDROCK,
@@ -173,3 +176,39 @@ async def test_a_day_without_a_statement() -> None:
     assert {DAYS[3]: "no statement"} == {int(line.name): line.state for line in found.days if line.state != AGREES}
     told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
     assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
+
+
+@pytest.mark.parametrize("by", ["api_key", "team"])
+async def test_owners(by: str) -> None:
+    """Keys that have other names here are compared where the operator says whose calls they have."""
+    names = {key: f"{by} {key}" for key in KEYS}
+    records = [record(call, key=names[call.key] if by == "api_key" else "shared") for call in CALLS]
+    for each, call in zip(records, CALLS, strict=True):
+        each.team = names[call.key] if by == "team" else None
+    owners = [Owner(provider=ANTHROPIC, billed=key, **{by: name}) for key, name in names.items()]
+    counts = await count(records, book())
+    found = reconcile(ANTHROPIC, ROWS, counts, owners=owners)
+    holds(found)
+    assert set(KEYS) == {line.name for line in found.keys} - {""}
+    for line in found.keys:
+        tokens = sum(sum(call.tokens.values()) for call in of(ANTHROPIC) if call.key == line.name)
+        assert tokens == line.billed_tokens == line.counted_tokens
+    without = reconcile(ANTHROPIC, ROWS, counts)
+    assert () == without.keys
+    assert (len(KEYS) if by == "api_key" else 0) == len(without.owners)
+
+
+async def test_tolerance() -> None:
+    """A day within it agrees; at its edge, and one token beyond."""
+    counts = await count([record(call) for call in CALLS], book())
+    [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
+    row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
+    more = day.counted_tokens // 99  # a hundredth of what is billed then
+    for extra, state in ((more, AGREES), (more + day.counted_tokens // 1000, "differs")):
+        rows = [replace_amount(each, extra) if each is row else each for each in ROWS]
+        found = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
+        assert [state] == [line.state for line in found.days if line.name == str(DAYS[5])]
+
+
+def replace_amount(row: StatementRow, extra: int) -> StatementRow:
+    return msgspec.structs.replace(row, amount=row.amount + extra)
