@@ -28,7 +28,7 @@ from gateway.allocation.definition import (
 )
 
 MAX_VALUE = 256  # characters of an element, as much as the ledger keeps of a value
-_MEMO = 100_000  # combinations that are remembered for one dimension
+MOST_REMEMBERED = 100_000  # elements of combinations, of all dimensions of a definition: 10 to 30 MB
 _NOT_WORD = re.compile(r"[\W_]+")
 
 Values = Mapping[str, str]  # by dimension; "" is unknown
@@ -84,16 +84,41 @@ def joined_by(form: str, values: Sequence[str]) -> str:
 PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
+class _Memory:
+    """What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it."""
+
+    def __init__(self) -> None:
+        self._all: list[dict[tuple[str, ...], str]] = []
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def of_one(self) -> dict[tuple[str, ...], str]:
+        self._all.append({})
+        return self._all[-1]
+
+    def keep(self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str) -> None:
+        """The same text is kept once: an engine makes new ones for each row."""
+        if self._count >= MOST_REMEMBERED:
+            self._count = 0
+            self._texts.clear()
+            for each in self._all:
+                each.clear()
+        self._count += 1
+        texts = self._texts
+        elements[tuple([texts.setdefault(value, value) for value in values])] = texts.setdefault(element, element)
+
+
 class Decision:
     """A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes values."""
 
-    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension]) -> None:
+    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
         self.dimension = dimension
+        self._memory = memory
         self._needed = _needed(dimension, earlier)  # ends with the dimension itself
         made = {each.id for each in self._needed}
         names = (name for each in self._needed for name in each.sources if name not in made)
         self.sources = tuple(dict.fromkeys(names))
-        self._elements: dict[tuple[str, ...], str] = {}
+        self._elements = memory.of_one()
 
     def element(self, values: tuple[str, ...]) -> str:
         """Decided once for each combination. May be called by several threads: at worst one decides it again."""
@@ -103,18 +128,16 @@ class Decision:
             for each in self._needed:
                 known[each.id] = element(each, known)
             found = known[self.dimension.id]
-            if len(self._elements) >= _MEMO:
-                self._elements.clear()
-            self._elements[values] = found
+            self._memory.keep(self._elements, values, found)
         return found
 
 
 def decisions(definition: Definition) -> Sequence[Decision]:
     """One for each dimension, in their order."""
     earlier: dict[str, Dimension] = {}
-    found = []
+    memory, found = _Memory(), []
     for dimension in definition.dimensions:
-        found.append(Decision(dimension, earlier))
+        found.append(Decision(dimension, earlier, memory))
         earlier[dimension.id] = dimension
     return found
 

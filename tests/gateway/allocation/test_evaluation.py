@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.allocation import evaluation
 from gateway.allocation.definition import Definition, Transform
 from gateway.allocation.evaluation import decisions, transformed
 from gateway.allocation.language import parse
@@ -115,6 +116,17 @@ Dimensions:
 def test_an_element_is_as_long_as_the_ledger_keeps_values() -> None:
     text = 'Dimensions: {D: {Rules: [{Type: GroupBy, Sources: [team, user], Format: "{0}{1}"}]}}'
     assert {"D": "t" * 200 + "u" * 56} == elements(text, team="t" * 200, user="u" * 200)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many combinations there are, of all dimensions together; what was forgotten is decided again."""
+    monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
+    text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
+    both = decisions(parse(text.encode(), KNOWN))
+    for number in [*range(30), *range(30)]:
+        for each in both:
+            assert f"v{number}" == each.element((f"v{number}",))
+            assert sum(len(one._elements) for one in both) <= 10
 
 
 def test_without_a_definition_nothing_is_decided() -> None:
