@@ -194,3 +194,26 @@ def test_operators_are_not_served_in_the_clear(tmp_path: Path, listen: str, sett
         return
     [problem] = problems(path)
     assert "server.operator_plaintext = true" in problem
+
+
+def test_owners_and_tolerances_that_mean_nothing(tmp_path: Path) -> None:
+    """Each says what is missing, by its place."""
+    path = written(
+        tmp_path,
+        """
+        [reconciliation]
+        tolerance_money = 100.1
+        tolerance_tokens = 100
+        [[reconciliation.owner]]
+        provider = "openai"
+        [[reconciliation.owner]]
+        provider = "openai"
+        billed = "key_1"
+        team = "search"
+        """,
+    )
+    assert [
+        "reconciliation.tolerance_money must be a percentage from 0 to 100",
+        "reconciliation.owner[0] needs provider and billed, as the report names them",
+        "reconciliation.owner[0] needs api_key, team or source",
+    ] == problems(path)
