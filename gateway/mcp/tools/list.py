@@ -16,6 +16,7 @@ from gateway.mcp.tools import (
     insights,
     org_context,
     org_context_setting,
+    reconciliation,
     reference_info,
     savings,
     telemetry_data,
@@ -26,7 +27,7 @@ TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
     for each in (
         org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, savings,
-        telemetry_streams, telemetry_data, reference_info, insight_log, org_context_setting,
+        reconciliation, telemetry_streams, telemetry_data, reference_info, insight_log, org_context_setting,
     )
 }  # fmt: skip
 

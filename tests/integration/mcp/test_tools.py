@@ -28,6 +28,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_dimension_values": [{"dimension": "model"}, {"dimension": "team", "match": "x", "date_range": "today"}],
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
+    "get_reconciliation": [{}, {"month": "2026-01", "by": "day", "limit": 1}],
     "get_realized_savings": [{}, {"type": "batch", "limit": 1}],
     "get_telemetry_streams": [{}, {"match": "x", "limit": 1}],
     "get_telemetry_data": [{"stream": "api-calls"}, {"stream": "api-calls", "date_range": "today", "limit": 1}],

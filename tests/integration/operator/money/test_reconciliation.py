@@ -112,6 +112,37 @@ async def test_a_month(server: OperatorServer) -> None:
         assert {"differs", "agrees"} >= {row["state"] for row in found["rows"]}
 
 
+async def told(server: OperatorServer, **asked: object) -> Any:
+    """What the tool of assistants answers."""
+    params = {"name": "get_reconciliation", "arguments": {"month": MARCH, **asked}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    answer = await server.ask("POST", "/mcp", {"line": line})
+    assert 200 == answer.status, answer.payload
+    return json.loads(answer.payload["line"])["result"]
+
+
+async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
+    """Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in words."""
+    await put(server, statements(CALLS))
+    for by in ("day", "model", "key"):
+        expected = {each["provider"]: each for each in (await reconciled(server, month=MARCH, by=by))["providers"]}
+        result = await told(server, by=by, limit=1)
+        found = result["structuredContent"]
+        assert set(expected) == {each["provider"] for each in found["providers"]}
+        for each in found["providers"]:
+            total = expected[each["provider"]]["total"]
+            lines = [*each["rows"], *([each["rest"]] if each["rest"] else [])]
+            for name in ("billed", "counted", "difference", "unexplained", *PARTS):
+                assert Decimal(total[name]) == Decimal(each["total"][name])
+                assert not lines or Decimal(total[name]) == sum(Decimal(line[name]) for line in lines), (by, name)
+            assert sums_up(each["total"]) and len(each["rows"]) <= 1
+        assert "unreported_traffic" in result["content"][0]["text"]
+    near = await told(server, provider="opemai")
+    assert near["isError"] and "did you mean openai" in near["content"][0]["text"]
+    wrong = await told(server, month="March")
+    assert wrong["isError"] and "such as 2026-10" in wrong["content"][0]["text"]
+
+
 async def test_without_a_statement(server: OperatorServer) -> None:
     """What was counted of a provider that no statement is about is told beside the others."""
     await put(server, [row for row in statements(CALLS) if row.provider == BEDROCK])
