@@ -164,6 +164,7 @@ def test_sql_stands_in_the_engine_alone() -> None:
 
 
 HOMES = {
+    "cryptography": {"gateway/authentication/oidc/signatures.py"},
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},
     "prometheus_client": {"gateway/monitoring/metrics.py"},

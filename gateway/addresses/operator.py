@@ -36,6 +36,7 @@ from gateway.operator import (
     findings,
     insights,
     keys,
+    provider_sign_in,
     scopes,
     sign_in,
     spool,
@@ -89,6 +90,7 @@ def _call(
     repeated: tuple[str, ...] = (),
     status: int = 200,
     gives: Mapping[str, Schema] | None = None,
+    checks_query: bool = True,
 ) -> OperatorAddress:
     return OperatorAddress(
         methods=(method,),
@@ -99,11 +101,12 @@ def _call(
         handler=handler,
         body=takes,
         takes={JSON: takes} if takes else {},
-        gives={} if lists else {status: gives or {JSON: OBJECT}},
+        gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
         lists=lists,
         required=required,
         optional=optional,
         repeated=repeated,
+        checks_query=checks_query,
     )
 
 
@@ -116,6 +119,15 @@ OPERATOR_ADDRESSES = (
     _call("DELETE", "/sessions/{id}", ADMIN, accounts.end_session, "End a session"),
     _call("POST", "/console-links", ADMIN, sign_in.make_link, "Make a one-time link",
           takes=sign_in.NewLink, status=201),
+
+    _call("GET", "/sign-in-ways", None, provider_sign_in.show_ways, "How people sign in"),
+    # Not in a folder of their own: their cookies are for the folder of the API.
+    _call("GET", "/oidc", None, provider_sign_in.begin_sign_in, "Go to the OpenID provider to sign in", status=303,
+          gives={}),
+    _call("GET", "/oidc-callback", None, provider_sign_in.finish_sign_in, "Come back from the OpenID provider",
+          status=303, gives={}, checks_query=False),
+    _call("POST", "/oidc-logout", None, provider_sign_in.end_provider_sessions,
+          "End sessions with a logout token of the OpenID provider"),
 
     _call("GET", "/changes", VIEWER, live.changes, "Hear what changes", gives={EVENT_STREAM: TEXT}),
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.upstream import UpstreamContext
@@ -24,7 +26,7 @@ from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.in_effect import in_effect
 from gateway.configuration.secret_file import signing_secret
-from gateway.configuration.sections import Config, ConfigError, PriceSettings, split_address
+from gateway.configuration.sections import Config, ConfigError, OidcSettings, PriceSettings, split_address
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -56,8 +58,12 @@ from spool.clock import Clock
 from spool.installation import derived
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
+from spool.registry.operators import Actor
 from spool.steady_clock import SteadyClock
 from spool.storage import Storage
+
+if TYPE_CHECKING:
+    from gateway.authentication.oidc.sign_ins import ProviderSignIns
 
 
 class Assembler:
@@ -94,6 +100,7 @@ class Assembler:
         self.clusters = Clusters(storage.clusters, devices=self.devices, settings=config.clusters, clock=clock)
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
+        self.sign_ins: ProviderSignIns | None = None
 
     def emails(self, config: Config) -> Emails:
         return Emails(config.privacy.emails, secret=self.email_secret)
@@ -113,6 +120,20 @@ class Assembler:
         await access.start()
         self.stack.push_async_callback(access.stop)
         return access
+
+    async def start_sign_ins(self) -> None:
+        """With the OpenID provider, if there is one; sessions of another one end. ConfigError without its secret."""
+        registry, settings = self.storage.registry, self.config.oidc
+        if registry is None:
+            return
+        if settings.issuer:
+            # The libraries behind it are not loaded where nobody signs in that way.
+            from gateway.authentication.oidc.sign_ins import ProviderSignIns
+
+            self.sign_ins = ProviderSignIns(settings, registry, self.clock)
+            self.stack.push_async_callback(self.sign_ins.close)
+        actor = Actor("configuration", "local")
+        await registry.operators.end_sessions_where(lambda one: one.issuer not in ("", settings.issuer), actor=actor)
 
     async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[Intake, MergeWindow, Background]:
         """The way in, the window before it, and what runs beside them."""
@@ -264,7 +285,7 @@ class Assembler:
             clock=self.clock,
             secret=storage.secret,
             version=version,
-            hosts=frozenset({host}),
+            hosts=frozenset({host, *console_hosts(config.oidc)}),
             urls=urls,
             wake=lambda _: routes.poke(),
             devices=self.devices,
@@ -289,6 +310,7 @@ class Assembler:
             copy=storage.copy,
             container_files=storage.container_files,
             channels=self.channel_states,
+            oidc=self.sign_ins,
         )
 
     async def channel_states(self) -> Sequence[ChannelState]:
@@ -309,6 +331,12 @@ class Assembler:
             book=self.storage.book,
             clock=self.clock,
         )
+
+
+def console_hosts(settings: OidcSettings) -> Sequence[str]:
+    """The name under which people come back from the provider."""
+    host = urlsplit(settings.console).hostname if settings.issuer else None
+    return (host,) if host else ()
 
 
 def price_book(section: PriceSettings) -> PriceBook:

@@ -106,6 +106,7 @@ async def _assemble(
     access = await assembler.start_access(local)
     if not is_agent:
         await assembler.billing_connections.establish()
+        await assembler.start_sign_ins()
     attribution = Attribution(config, secret=assembler.email_secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     deposits = assembler.deposits(attribution)
@@ -135,6 +136,8 @@ async def _assemble(
         background["recommendations"] = operators.require_adviser().run
         if assembler.notifier is not None:
             background["notifications"] = assembler.notifier.run
+        if assembler.sign_ins is not None:
+            background["sign-in"] = assembler.sign_ins.run
         background["budgets"] = operators.require_budgets().run
         background["allocation"] = operators.require_publishing().run
         background["devices"] = assembler.devices.run

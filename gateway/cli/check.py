@@ -47,7 +47,8 @@ _EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried ag
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """
-    Check the configuration, its files, the upstream, the destinations and the channels of notifications.
+    Check the configuration, its files, the upstream, the destinations, the channels of notifications, and whether the
+    OpenID provider answers.
 
     Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints; no
     other stream or destination has a request that leaves nothing behind, so those are asked for an answer and
@@ -58,9 +59,10 @@ def check(config: Path | None, as_json: bool) -> None:
     problems = list(file_problems(settings))
     streams, destinations = asyncio.run(try_receivers(settings))
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
+    sign_in = asyncio.run(try_provider(settings))
     tried = [stream.status for stream in streams if stream.key]
     tried += [each.status for each in destinations] + [each.status for each in channels]
-    failed = bool(problems) or any(status in _EFFECTS for status in tried)
+    failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
     mount = mount_of(settings.data_dir)
     warning = mount.warning if mount else ""
     if as_json:
@@ -70,11 +72,14 @@ def check(config: Path | None, as_json: bool) -> None:
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
             "channels": [asdict(channel) for channel in channels],
+            "oidc": {"issuer": settings.oidc.issuer, "problem": sign_in} if settings.oidc.issuer else None,
         }
         click.echo(orjson.dumps(found))
     else:
         _show(settings, problems, warning, streams, destinations)
         _show_channels(channels)
+        if settings.oidc.issuer:
+            click.echo(f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}")
     sys.exit(1 if failed else 0)
 
 
@@ -89,6 +94,15 @@ async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence
     if config.telemetry.otlp_endpoint:
         destinations += await check_destinations([own_telemetry.as_destination(config.telemetry)], clock=clock)
     return streams, destinations
+
+
+async def try_provider(config: Config) -> str:
+    """Why nobody can sign in with the OpenID provider; empty if there is none, or it answers."""
+    if not config.oidc.issuer:
+        return ""
+    from gateway.authentication.oidc.check import provider_problem
+
+    return await provider_problem(config.oidc, clock=SystemClock())
 
 
 def file_problems(config: Config) -> Iterator[str]:

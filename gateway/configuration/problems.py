@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
+from urllib.parse import urlsplit
 
 from exporters.destinations import catalogue, upstream
 from exporters.notifications import catalogue as notifications
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
-from gateway.configuration.sections import Assignment, Config, Match, ServerSettings, is_loopback, split_address
+from gateway.configuration.sections import (
+    Assignment,
+    Config,
+    Match,
+    OidcSettings,
+    ServerSettings,
+    is_loopback,
+    split_address,
+)
 from gateway.normalise.reading.content import may_hold_content
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
+from spool.registry.operators import ROLES, SESSION_LIFE_S
 
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen")
 MAX_LEDGER_TAGS = 8
@@ -32,6 +42,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from own_telemetry.problems(config.telemetry, listening)
     yield from _stream_problems(config)
     yield from _agent_problems(config)
+    yield from _oidc_problems(config.oidc)
     for name in config.privacy.keep_attributes:
         if may_hold_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
@@ -80,6 +91,44 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
+
+
+MAX_SKEW_S = 300.0
+
+
+def _oidc_problems(oidc: OidcSettings) -> Iterator[str]:
+    if not oidc.issuer:
+        if oidc != OidcSettings():
+            yield "oidc.issuer is required when other settings of [oidc] are given"
+        return
+    for name, address in (("issuer", oidc.issuer), ("console", oidc.console)):
+        if not is_safe_address(address):
+            yield f"oidc.{name} must be an address with https, or with http on this machine alone"
+    if not oidc.console.endswith("/console/"):
+        yield 'oidc.console ends with "/console/", such as "https://tollhouse.example.com/console/"'
+    if not oidc.client_id:
+        yield "oidc.client_id is required with oidc.issuer"
+    if "openid" not in oidc.scopes:
+        yield "oidc.scopes must have openid"
+    if oidc.clock_skew > MAX_SKEW_S:
+        yield "oidc.clock_skew must be at most 5m; set the clock of this machine instead"
+    if oidc.session > SESSION_LIFE_S:
+        yield "oidc.session must be at most 12h"
+    for group, role in oidc.roles.items():
+        yield from one_of(f"oidc.roles.{group}", role, ROLES)
+    yield from url("oidc.proxy", oidc.proxy)
+
+
+def is_safe_address(address: str) -> bool:
+    """Whether nobody on the way can read or change what is sent there: https, or this machine itself."""
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if not host or not address.isprintable() or parts.username is not None or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def _is_public(address: str) -> bool:

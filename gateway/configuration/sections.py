@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from exporters.settings import DestinationSettings, NotifySettings, TelemetrySettings, UpstreamSettings
+from spool.registry.operators import ROLES
 from spool.settings import DAY_S, GIB, KIB, MIB, ContainerSettings, Duration, Size, SpoolSettings, setting
 
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
@@ -343,6 +344,57 @@ class McpSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OidcSettings:
+    """People sign in to the console with an OpenID provider, beside local accounts: [sign-in](sign-in.md)."""
+
+    issuer: str = setting("", "the provider, exactly as its discovery document names it; empty: local accounts alone")
+    client_id: str = setting("", "of Tollhouse at the provider")
+    client_secret_file: Path | None = setting(
+        None, "the file with the secret of the client; read again when it changes; none for a public client"
+    )
+    console: str = setting(
+        "",
+        'the address of the console in browsers, such as "https://tollhouse.example.com/console/"; the redirect '
+        "address at the provider is this and `api/oidc-callback`",
+    )
+    name: str = setting("OpenID", "of the provider, on the button of the sign-in page")
+    scopes: tuple[str, ...] = setting(("openid", "email", "profile"), "what is asked for; `openid` must be among them")
+    named_by: str = setting(
+        "email",
+        "what names an operator: the verified e-mail address, or the person's id at the provider",
+        choices=("email", "sub"),
+    )
+    assume_verified_email: bool = setting(
+        False, "e-mail addresses are taken as verified if the provider does not say whether they are"
+    )
+    link_accounts: bool = setting(
+        False, "a person with the e-mail address of a local account signs in to that account, with its role"
+    )
+    groups_claim: str = setting(
+        "groups", "the claim of the ID token with the person's groups; a dot leads into an object"
+    )
+    allowed_groups: tuple[str, ...] = setting((), "only members of one of these sign in; empty: everybody")
+    allowed_domains: tuple[str, ...] = setting((), "only e-mail addresses of these domains sign in; empty: all")
+    roles: Mapping[str, str] = setting(
+        {},
+        "name of a group = viewer, operator or admin; the highest counts, at each sign-in. Empty: see `default_role`",
+    )
+    default_role: str = setting(
+        "viewer",
+        "the role of who is in no group of `roles`; without `roles` that of a new operator, for admins to change",
+        choices=ROLES,
+    )
+    clock_skew: Duration = setting(60.0, "by how much the clocks of the provider and of this machine may differ")
+    session: Duration = setting(12 * 3600.0, "how long a sign-in lasts; at most 12h, and 1h without use", least=60)
+    recheck: Duration = setting(
+        900.0, "how often the provider is asked whether a person may go on, if it gives refresh tokens", least=60
+    )
+    timeout: Duration = setting(10.0, "how long an answer of the provider may take", edge="the sign-in fails", least=1)
+    ca_file: Path | None = setting(None, "certificates that sign the provider's; empty: those of the system")
+    proxy: str = setting("", "an HTTP proxy on the way to the provider", secret=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceSettings:
     """One source of records by its name, such as `claude_code` or `litellm`."""
 
@@ -389,6 +441,7 @@ class Config:
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")
+    oidc: OidcSettings = setting(OidcSettings(), "")
     billing: BillingSettings = setting(BillingSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")
     publish: tuple[Publication, ...] = setting((), "")

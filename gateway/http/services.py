@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
@@ -62,6 +62,9 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
 from spool.streams import StreamReader
+
+if TYPE_CHECKING:
+    from gateway.authentication.oidc.sign_ins import ProviderSignIns
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
@@ -152,7 +155,7 @@ class OperatorServices:
     `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
     `copy` is the storage's: it fills a directory with copies for a backup.
     `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
-    in effect. `channels` are those of [[notify]].
+    in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured.
     """
 
     log: Log
@@ -179,6 +182,7 @@ class OperatorServices:
     is_unmapped: Callable[[str], bool] = lambda _: False
     budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
     event_amount: AmountOf = lambda _: None
+    oidc: ProviderSignIns | None = None
     partial_reports: PartialReports | None = None
     adviser: Adviser | None = None
     reconciler: Reconciler | None = None

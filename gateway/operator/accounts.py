@@ -8,10 +8,10 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
-from spool.errors import NotAllowed
+from spool.errors import Invalid, NotAllowed
 from spool.listing import SortField
 from spool.registry.audit import AuditRow
-from spool.registry.operators import ROLES, SESSION_LIFE_S, VIEWER, Operator, Session
+from spool.registry.operators import DISABLED, ENABLED, ROLES, VIEWER, Operator, Session, status
 
 
 class NewOperator(RequestBody):
@@ -25,12 +25,15 @@ class OperatorChanges(RequestBody):
 
     role: str | None = None
     password: str | None = None
+    status: str | None = None
 
 
 def shown(operator: Operator) -> dict[str, object]:
     return {
         "email": operator.email,
         "role": operator.role,
+        "status": status(operator),
+        "issuer": operator.issuer or None,
         "created_by": operator.created_by,
         "created": moment(operator.created_at),
         "last_modified": moment(operator.last_modified),
@@ -61,7 +64,10 @@ OPERATORS: List[Operator] = List(
         "last_modified": Sort(value=lambda operator: operator.last_modified),
     },
     default_sort=("email", "asc"),
-    filters={"role": Filter(values=lambda operator: (operator.role,), valid_values=ROLES)},
+    filters={
+        "role": Filter(values=lambda operator: (operator.role,), valid_values=ROLES),
+        "status": Filter(values=lambda operator: (status(operator),), valid_values=(ENABLED, DISABLED)),
+    },
 )
 
 AUDIT: List[AuditRow] = List(
@@ -89,10 +95,16 @@ async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
 
 async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
     given = request.body
-    if given.role is not None:
+    if given.status not in (None, ENABLED, DISABLED):
+        raise Invalid(f"a status is {ENABLED} or {DISABLED}")
+    if given.role is not None or given.status is not None:
         _check_not_own_account(request)
     operator = await request.registry.operators.change(
-        request.word("email"), role=given.role, password=given.password, actor=request.actor
+        request.word("email"),
+        role=given.role,
+        password=given.password,
+        disabled=None if given.status is None else given.status == DISABLED,
+        actor=request.actor,
     )
     return {"operator": shown(operator)}
 
@@ -114,15 +126,17 @@ def shown_session(session: Session) -> dict[str, object]:
         "address": session.address or None,
         "created": moment(session.created_at),
         "last_seen": moment(session.seen_at),
-        "ends": moment(session.created_at + SESSION_LIFE_S),
+        "ends": moment(session.ends_at),
     }
 
 
 def _began_with(session: Session) -> str:
+    if session.issuer:
+        return PROVIDER
     return PASSWORD if session.operator else LINK
 
 
-PASSWORD, LINK = "password", "link"
+PASSWORD, LINK, PROVIDER = "password", "link", "provider"
 SESSIONS: List[Session] = List(
     root="sessions",
     show=shown_session,
@@ -136,7 +150,7 @@ SESSIONS: List[Session] = List(
     filters={
         "actor": Filter(values=lambda session: (session.actor,)),
         "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
-        "began_with": Filter(values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK)),
+        "began_with": Filter(values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)),
     },
 )
 
@@ -161,4 +175,4 @@ def _check_not_own_account(request: OperatorRequest[Any]) -> None:
     has_account = request.session is not None and request.session.operator
     if has_account and request.word("email") == request.actor.name:
         who_can = "another admin or the command line can"
-        raise NotAllowed(f"you cannot change your own role or remove yourself; {who_can}")
+        raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

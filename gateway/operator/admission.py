@@ -26,6 +26,9 @@ from gateway.operator.requests import OperatorRequest
 from spool.registry.operators import ADMIN, VIEWER, Actor, at_least
 
 MAX_ACTOR = 200
+# Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy put a path
+# before it.
+FOLDER = ""
 
 LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only there
 
@@ -96,6 +99,18 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
     foreign = origin is not None and authority(origin) != host.lower()
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
+
+
+def set_session_cookie(request: web.Request, response: web.Response, secret: str, life_s: float) -> None:
+    response.set_cookie(
+        cookie_name(request),
+        secret,
+        max_age=int(life_s),
+        path=FOLDER,
+        httponly=True,
+        samesite="Strict",
+        secure=request.secure,
+    )
 
 
 def cookie_name(request: web.Request) -> str:

@@ -51,13 +51,13 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
-        return msgspec.json.decode(await _read(request), type=kind)
+        return msgspec.json.decode(await read_bounded(request), type=kind)
     except msgspec.DecodeError as error:
         raise Refusal(400, "bad_payload", f"the body is not what this address takes: {error}") from None
 
 
-async def _read(request: web.Request) -> bytes:
-    """The body, bounded: the limit of the application that this one is mounted in is for other bodies."""
+async def read_bounded(request: web.Request) -> bytes:
+    """The body, at most MAX_BODY_BYTES: the limit of the application around this one is for other bodies."""
     found = bytearray()
     async for piece in request.content.iter_any():
         found += piece

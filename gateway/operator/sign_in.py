@@ -10,14 +10,11 @@ from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.mounts import console_link
-from gateway.operator.admission import cookie_name
+from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
-from spool.registry.operators import ADMIN, ROLES, SESSION_LIFE_S, Session
-
-# Without a path the cookie is for the folder of this call, which is the API's: also where a proxy put a path before it.
-_FOLDER = ""
+from spool.registry.operators import ADMIN, ROLES, Session
 
 
 class SignIn(RequestBody):
@@ -56,15 +53,7 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
         raise Refusal(401, "sign_in", wrong)
     secret, session = found
     response = uncached_json({"session": _shown(session)}, status=201)
-    response.set_cookie(
-        cookie_name(request.http),
-        secret,
-        max_age=int(SESSION_LIFE_S),
-        path=_FOLDER,
-        httponly=True,
-        samesite="Strict",
-        secure=request.http.secure,
-    )
+    set_session_cookie(request.http, response, secret, session.ends_at - session.created_at)
     return response
 
 
@@ -95,7 +84,7 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
-    response.del_cookie(cookie_name(request.http), path=_FOLDER)
+    response.del_cookie(cookie_name(request.http), path=FOLDER)
     return response
 
 
@@ -118,5 +107,5 @@ def _shown(session: Session) -> dict[str, object]:
         "actor": session.actor,
         "role": session.role,
         "csrf_token": session.csrf,
-        "ends": moment(session.created_at + SESSION_LIFE_S),
+        "ends": moment(session.ends_at),
     }

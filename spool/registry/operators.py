@@ -12,6 +12,7 @@ from hashlib import scrypt
 from spool.errors import Invalid
 
 VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
+ENABLED, DISABLED = "Enabled", "Disabled"
 ROLES = (VIEWER, OPERATOR, ADMIN)  # each may do what the ones before it may
 
 MIN_PASSWORD = 12
@@ -45,6 +46,23 @@ class Operator:
     created_at: float
     last_modified: float
     password: bytes = field(repr=False)
+    disabled: bool = False  # may not sign in, in whatever way
+    issuer: str = ""  # the OpenID provider whose person this is; "" for an account of Tollhouse's own
+    subject: str = ""  # the person's id there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in."""
+
+    email: str
+    role: str
+    decides_role: bool  # the role is the provider's to say, and not the list of operators'
+    issuer: str
+    subject: str
+    session: str = ""
+    groups: tuple[str, ...] = ()
+    refreshes: bool = False  # the provider is asked from time to time whether the person may go on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +78,12 @@ class Session:
     operator: bool  # begun with an account's password, not with a console link
     account: str  # the account behind it, which it ends with; "" for a link made on the operator socket
     address: str  # where it was begun
+    ends_at: float  # however busy
+    issuer: str = ""  # the OpenID provider that signed the person in; "" for a password or a link
+    subject: str = ""  # the person's id there
+    provider_session: str = ""  # and the id of the sign-in, by which the provider ends it
+    groups: str = "[]"  # the person's groups there, a JSON list
+    refreshes: bool = False  # see Person
 
     @property
     def id(self) -> str:
@@ -67,7 +91,7 @@ class Session:
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
-        return now >= self.created_at + SESSION_LIFE_S or now >= self.seen_at + SESSION_IDLE_S
+        return now >= self.ends_at or now >= self.seen_at + SESSION_IDLE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +103,10 @@ class ConsoleLink:
     role: str
     ends_at: float
     account: str  # the account that made it, which it ends with; "" on the operator socket
+
+
+def status(operator: Operator) -> str:
+    return DISABLED if operator.disabled else ENABLED
 
 
 def at_least(role: str, needed: str) -> bool:

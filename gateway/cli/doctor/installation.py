@@ -11,7 +11,7 @@ import aiohttp
 from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
-from gateway.cli.check import file_problems, try_receivers
+from gateway.cli.check import file_problems, try_provider, try_receivers
 from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ConfigError
@@ -82,6 +82,10 @@ def receivers(config: Config) -> Iterator[Diagnosis]:
     for channel in asyncio.run(check_channels(config.notify, clock=SystemClock())):
         words = f"{channel.to or channel.type}: {channel.words or channel.status}"
         yield Diagnosis(about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=words)
+    if config.oidc.issuer:
+        problem = asyncio.run(try_provider(config))
+        words = problem or "its addresses and keys were found"
+        yield Diagnosis(about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=words)
 
 
 def _verdict(stream: StreamCheck) -> str:

@@ -11,7 +11,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_json, show_table
 
-COLUMNS = ("email", "role", "created_by", "created", "last_modified")
+COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 
 
 @click.group()
@@ -36,7 +36,7 @@ list_command(
     "list",
     root="operators",
     columns=COLUMNS,
-    filters={"role": "viewer, operator or admin"},
+    filters={"role": "viewer, operator or admin", "status": "Enabled or Disabled"},
     help="List the accounts.",
 )
 
@@ -61,12 +61,30 @@ def password(client: OperatorClient, email: str, as_json: bool) -> None:
     _show(payload, as_json)
 
 
+@operators.command()
+@click.argument("email")
+@as_json
+@with_client
+def disable(client: OperatorClient, email: str, as_json: bool) -> None:
+    """Let an operator sign in no more, in whatever way, and end the operator's sessions."""
+    _show(client.request("PATCH", f"/operators/{part(email)}", body={"status": "Disabled"}), as_json)
+
+
+@operators.command()
+@click.argument("email")
+@as_json
+@with_client
+def enable(client: OperatorClient, email: str, as_json: bool) -> None:
+    """Let a disabled operator sign in again."""
+    _show(client.request("PATCH", f"/operators/{part(email)}", body={"status": "Enabled"}), as_json)
+
+
 list_command(
     operators,
     "sessions",
     root="sessions",
     columns=("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends"),
-    filters={"actor": "NAME", "role": "viewer, operator or admin", "began-with": "password or link"},
+    filters={"actor": "NAME", "role": "viewer, operator or admin", "began-with": "password, link or provider"},
     help="List who is signed in to the console.",
 )
 

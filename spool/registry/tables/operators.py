@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from spool.errors import AlreadyThere, NotThere
+from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -18,12 +19,14 @@ from spool.registry.operators import (
     Actor,
     ConsoleLink,
     Operator,
+    Person,
     Session,
     checked_email,
     checked_password,
     checked_role,
     hashed,
     matches,
+    status,
 )
 from spool.registry.rows import RegistryRows
 
@@ -67,9 +70,15 @@ class OperatorTable:
         return await self._changes.change(work)
 
     async def change(
-        self, email: str, *, role: str | None = None, password: str | None = None, actor: Actor
+        self,
+        email: str,
+        *,
+        role: str | None = None,
+        password: str | None = None,
+        disabled: bool | None = None,
+        actor: Actor,
     ) -> Operator:
-        """A new role or password ends every session of the operator, and of the links that the operator made."""
+        """Every change ends all sessions of the operator, and of the links that the operator made."""
         if role is not None:
             checked_role(role)
         digest = None if password is None else await asyncio.to_thread(hashed, checked_password(password))
@@ -77,17 +86,22 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> Operator:
             before = _read(rows, email.strip().lower())
-            after = replace(before, role=role or before.role, password=digest or before.password, last_modified=now)
+            after = replace(
+                before,
+                role=role or before.role,
+                password=digest or before.password,
+                disabled=before.disabled if disabled is None else disabled,
+                last_modified=now,
+            )
             rows.put_operator(after)
             rows.delete_sessions_of(before.email)
-            rows.add_audit(
-                now,
-                actor,
-                "operator.password" if digest else "operator.role",
-                before.email,
-                before={"role": before.role},
-                after={"role": after.role},
-            )
+            if disabled is not None:
+                was, became = {"status": status(before)}, {"status": status(after)}
+                rows.add_audit(now, actor, "operator.status", before.email, before=was, after=became)
+            if disabled is None or role is not None or digest:
+                action = "operator.password" if digest else "operator.role"
+                shown = {"role": before.role}, {"role": after.role}
+                rows.add_audit(now, actor, action, before.email, before=shown[0], after=shown[1])
             return after
 
         return await self._changes.change(work)
@@ -111,9 +125,63 @@ class OperatorTable:
         kept = operator.password if operator else NOBODY
         async with self._guesses:
             right = await asyncio.to_thread(matches, password[:4096], kept)
-        if operator is None or not right:
+        if operator is None or operator.disabled or not right:
             return None
         return await self._begin(operator.email, operator.role, address, account=operator.email, operator=True)
+
+    async def sign_in_person(
+        self, person: Person, *, address: str, life_s: float, takes_accounts: bool
+    ) -> tuple[str, Session]:
+        """
+        A new session of a person of an OpenID provider, and its secret. The operator is added if there is none.
+
+        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is somebody else's: that of another
+        person of a provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's own.
+        """
+        secret, now = secrets.token_urlsafe(32), self._changes.clock.now()
+        email = checked_email(person.email)
+        actor = Actor(email, address)
+
+        def work(rows: RegistryRows) -> Session:
+            operator = _operator_of(rows, person, email, now, takes_accounts=takes_accounts)
+            before = rows.operator(email)
+            if before is None:
+                after = {"role": operator.role, "issuer": person.issuer}
+                rows.add_audit(now, actor, "operator.add", email, after=after)
+            elif before.role != operator.role:
+                rows.delete_sessions_of(email)
+                was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
+                rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
+            if before != operator:
+                rows.put_operator(operator)
+            session = replace(
+                self._session(secret, email, operator.role, address, account=email, operator=True),
+                ends_at=now + min(life_s, SESSION_LIFE_S),
+                issuer=person.issuer,
+                subject=person.subject,
+                provider_session=person.session,
+                groups=json.dumps(person.groups),
+                refreshes=person.refreshes,
+            )
+            self._keep(rows, session, {"role": operator.role, "issuer": person.issuer})
+            return session
+
+        return secret, await self._changes.change(work)
+
+    async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
+        """End every session that `is_meant`; how many. Nothing is written if there is none."""
+        if not any(map(is_meant, await self._changes.read(lambda rows: rows.sessions()))):
+            return 0
+
+        def work(rows: RegistryRows) -> int:
+            meant = [session for session in rows.sessions() if is_meant(session)]
+            for session in meant:
+                rows.delete_session(session.digest)
+                before = {"role": session.role}
+                rows.add_audit(self._changes.clock.now(), actor, "session.end", session.actor, before=before)
+            return len(meant)
+
+        return await self._changes.change(work)
 
     async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
@@ -195,8 +263,13 @@ class OperatorTable:
 
     async def _begin(self, actor: str, role: str, address: str, *, account: str, operator: bool) -> tuple[str, Session]:
         secret = secrets.token_urlsafe(32)
+        session = self._session(secret, actor, role, address, account=account, operator=operator)
+        await self._changes.change(lambda rows: self._keep(rows, session, {"role": role}))
+        return secret, session
+
+    def _session(self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool) -> Session:
         now = self._changes.clock.now()
-        session = Session(
+        return Session(
             digest=self._digest(secret),
             actor=actor,
             role=role,
@@ -206,15 +279,14 @@ class OperatorTable:
             operator=operator,
             account=account,
             address=address,
+            ends_at=now + SESSION_LIFE_S,
         )
 
-        def work(rows: RegistryRows) -> None:
-            rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
-            rows.put_session(session)
-            rows.add_audit(now, Actor(actor, address), "session.begin", actor, after={"role": role})
-
-        await self._changes.change(work)
-        return secret, session
+    def _keep(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
+        now = self._changes.clock.now()
+        rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
+        rows.put_session(session)
+        rows.add_audit(now, Actor(session.actor, session.address), "session.begin", session.actor, after=after)
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
@@ -225,3 +297,28 @@ def _read(rows: RegistryRows, email: str) -> Operator:
     if operator is None:
         raise NotThere("there is no operator with this e-mail address")
     return operator
+
+
+def _operator_of(rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool) -> Operator:
+    """The operator that a person of a provider is, as it shall be kept."""
+    known = rows.operator(email)
+    if known is None:
+        return Operator(
+            email=email,
+            role=checked_role(person.role),
+            created_by=email,
+            created_at=now,
+            last_modified=now,
+            password=NOBODY,
+            issuer=person.issuer,
+            subject=person.subject,
+        )
+    is_same_person = (known.issuer, known.subject) == (person.issuer, person.subject)
+    if not is_same_person and (known.issuer or not takes_accounts):
+        raise AlreadyThere("this e-mail address belongs to another operator")
+    if known.disabled:
+        raise NotAllowed("this operator is disabled")
+    role = checked_role(person.role) if person.decides_role else known.role
+    if is_same_person and role == known.role:
+        return known
+    return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)

@@ -99,11 +99,11 @@ class SqliteRegistryRows:
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_LEGACY_ACCESSED, str(at)))
 
     def operators(self) -> Sequence[Operator]:
-        return [Operator(**dict(row)) for row in self._all("SELECT * FROM operators ORDER BY email")]
+        return [_operator(row) for row in self._all("SELECT * FROM operators ORDER BY email")]
 
     def operator(self, email: str) -> Operator | None:
         row = self._one("SELECT * FROM operators WHERE email = ?", email)
-        return Operator(**dict(row)) if row else None
+        return _operator(row) if row else None
 
     def put_operator(self, operator: Operator) -> None:
         self._connection.execute(_PUT_OPERATOR, asdict(operator))
@@ -250,8 +250,12 @@ class SqliteRegistryRows:
         )
 
 
+def _operator(row: sqlite3.Row) -> Operator:
+    return Operator(**{**dict(row), "disabled": bool(row["disabled"])})
+
+
 def _session(row: sqlite3.Row) -> Session:
-    return Session(**{**dict(row), "operator": bool(row["operator"])})
+    return Session(**{**dict(row), "operator": bool(row["operator"]), "refreshes": bool(row["refreshes"])})
 
 
 def _key(row: sqlite3.Row, secrets: Sequence[Secret]) -> Key:

@@ -1,6 +1,6 @@
 /** Signing in: with a one-time link, whose secret stands in the address, or with an operator's account. */
 import {html, useEffect, useState} from "./html.mjs";
-import {send} from "./api.mjs";
+import {get, send} from "./api.mjs";
 
 /** The secret of a link, taken out of the address bar so that it stays in no history; null without one. */
 export function secretInAddress() {
@@ -10,9 +10,28 @@ export function secretInAddress() {
   return decodeURIComponent(found[1]);
 }
 
+/** Why a sign-in with the provider failed, as a word, taken out of the address bar; null without one. */
+function problemInAddress() {
+  const found = location.hash.match(/^#problem=(\w+)$/);
+  if (!found) return null;
+  history.replaceState(null, "", location.pathname + location.search);
+  return found[1];
+}
+
 export function SignIn({link, signedIn}) {
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [provider, setProvider] = useState(null);
+  const lookForProvider = async () => {
+    const word = problemInAddress();
+    try {
+      const ways = await get("/sign-in-ways");
+      setProvider(ways.provider);
+      if (word) setProblem(ways.problems[word] ?? "");
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
   const attempt = async (body) => {
     setBusy(true);
     try {
@@ -23,6 +42,7 @@ export function SignIn({link, signedIn}) {
     }
   };
   useEffect(() => {
+    lookForProvider();
     if (link) attempt({link});
   }, []);
   const submit = (event) => {
@@ -37,6 +57,7 @@ export function SignIn({link, signedIn}) {
       <button type="submit" class="main" disabled=${isBusy}>Sign in</button>
       <p role="alert" class="wrong">${problem}</p>
     </form>
+    ${provider && html`<p><a class="button" href="api/oidc">Sign in with ${provider.name}</a></p>`}
     <p class="faint">Without an account: <code>tollhouse console link</code> on the gateway's machine prints a link that signs
       in once.</p>
   </main>`;

@@ -1,0 +1,50 @@
+"""The keys with which a provider signs: kept for an hour, asked for again when a token names one that is not known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from spool.clock import Clock
+
+KEEP_S = 3600.0  # a key that the provider took back is trusted for so long at most
+AGAIN_S = 30.0  # made-up key ids cause no more requests than one in so many seconds
+MAX_KEYS = 100
+
+
+class SigningKeys:
+    """`fetch` asks the provider for its public keys."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], clock: Clock) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: Sequence[Mapping[str, Any]] = ()
+        self._loaded_at: float | None = None
+        self._asked_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def find(self, kid: str | None, algorithm: str) -> Sequence[Mapping[str, Any]]:
+        """The keys that may have signed; empty if there is none, also after asking the provider again."""
+        async with self._one_at_a_time:
+            if self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S:
+                await self._load()
+            found = self._fitting(kid, algorithm)
+            if not found and self._clock.monotonic() - self._asked_at > AGAIN_S:
+                await self._load()
+                found = self._fitting(kid, algorithm)
+        return found
+
+    async def _load(self) -> None:
+        self._asked_at = self._clock.monotonic()
+        self._keys = (await self._fetch())[:MAX_KEYS]
+        self._loaded_at = self._clock.monotonic()
+
+    def _fitting(self, kid: str | None, algorithm: str) -> Sequence[Mapping[str, Any]]:
+        return [
+            key
+            for key in self._keys
+            if (kid is None or key.get("kid") == kid)
+            and key.get("use", "sig") == "sig"
+            and key.get("alg", algorithm) == algorithm
+        ]

@@ -1,0 +1,80 @@
+"""Who an ID token names: the operator's name, groups and role, by the settings of [oidc]. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.authentication.oidc.problems import SignInProblem
+from gateway.configuration.sections import OidcSettings
+from spool.errors import Invalid
+from spool.registry.operators import ROLES, Person, checked_email
+
+MAX_GROUPS = 1000
+MAX_GROUP_CHARACTERS = 256
+_PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
+
+
+def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: bool) -> Person:
+    """The person of a checked ID token; SignInProblem if this one may not sign in."""
+    groups = _groups(claims, settings.groups_claim)
+    if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
+        raise SignInProblem("group")
+    session = claims.get("sid")
+    return Person(
+        email=_name(claims, settings),
+        role=_role(groups, settings),
+        decides_role=bool(settings.roles),
+        issuer=settings.issuer,
+        subject=claims["sub"],
+        session=session if isinstance(session, str) else "",
+        groups=groups,
+        refreshes=refreshes,
+    )
+
+
+def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
+    email = _verified_email(claims, settings)
+    if settings.allowed_domains:
+        if email is None:
+            raise SignInProblem("email")
+        if email.rpartition("@")[2] not in {domain.lower() for domain in settings.allowed_domains}:
+            raise SignInProblem("domain")
+    if settings.named_by == "sub":
+        subject: str = claims["sub"]
+        plain = _PLAIN_SUBJECT.fullmatch(subject)
+        local = subject if plain else blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return checked_email(f"{local}@{urlsplit(settings.issuer).hostname}")
+    if email is None:
+        raise SignInProblem("email")
+    return email
+
+
+def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | None:
+    """Trimmed and in small letters. Who may write any address into a profile must not become its owner here."""
+    verified = claims.get("email_verified", settings.assume_verified_email)
+    email = claims.get("email")
+    if verified not in (True, "true") or not isinstance(email, str):
+        return None
+    try:
+        return checked_email(email)
+    except Invalid:
+        return None
+
+
+def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
+    found: Any = claims.get(claim)
+    if found is None and "." in claim:
+        found = claims
+        for part in claim.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+    names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[:MAX_GROUPS]
+
+
+def _role(groups: tuple[str, ...], settings: OidcSettings) -> str:
+    given = [settings.roles[group] for group in groups if group in settings.roles]
+    return max(given, key=ROLES.index, default=settings.default_role)

@@ -1,0 +1,176 @@
+"""An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from gateway.authentication.oidc.client import ProviderClient
+from gateway.authentication.oidc.keys import KEEP_S, SigningKeys
+from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
+from gateway.authentication.oidc.tokens import (
+    Expected,
+    SignedToken,
+    check_id_token,
+    check_logout_token,
+    read_token,
+)
+from gateway.configuration.problems import is_safe_address
+from gateway.configuration.secret_file import SecretFile
+from gateway.configuration.sections import OidcSettings
+from spool.clock import Clock
+
+DISCOVERY = "/.well-known/openid-configuration"
+_BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Description:
+    authorization: str
+    token: str
+    keys: str
+    ways_to_authenticate: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantedTokens:
+    """`claims` are those of the checked ID token, None if a refresh brought none."""
+
+    claims: Mapping[str, Any] | None
+    refresh: str | None
+
+
+class IdentityProvider:
+    """Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret."""
+
+    def __init__(self, settings: OidcSettings, redirect: str, clock: Clock) -> None:
+        self._settings = settings
+        self._redirect = redirect
+        self._clock = clock
+        self._client = ProviderClient(settings)
+        path = settings.client_secret_file
+        self._secret = SecretFile("oidc.client_secret_file", path) if path else None
+        self._keys = SigningKeys(self._fetch_keys, clock)
+        self._description: tuple[float, _Description] | None = None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def probe(self) -> None:
+        """Ask for everything that a sign-in needs before a person is asked."""
+        await self._fetch_keys()
+
+    async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
+        """Where the browser is sent to."""
+        address = (await self._described()).authorization
+        query = {
+            "response_type": "code",
+            "client_id": self._settings.client_id,
+            "redirect_uri": self._redirect,
+            "scope": " ".join(self._settings.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": base64url(sha256(verifier.encode()).digest()),
+            "code_challenge_method": "S256",
+        }
+        return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
+
+    async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
+        """The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token."""
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
+        answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
+        claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
+        return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")))
+
+    async def refresh(self, token: str) -> GrantedTokens:
+        """New tokens for a refresh token. GrantRefused when the person may not be signed in any more."""
+        answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
+        given = answer.get("id_token")
+        claims = None if given is None else await self._id_claims(given, nonce=None)
+        return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
+
+    async def logout_claims(self, text: str) -> Mapping[str, Any]:
+        """The claims of a logout token; TokenRefused if it is none of this provider's."""
+        token = await self._checked(text)
+        check_logout_token(token.claims, self._expected())
+        return token.claims
+
+    async def _id_claims(self, text: object, *, nonce: str | None) -> Mapping[str, Any]:
+        token = await self._checked(text)
+        check_id_token(token.claims, self._expected(), nonce=nonce)
+        return token.claims
+
+    async def _checked(self, text: object) -> SignedToken:
+        token = read_token(text)
+        if not token.is_signed_by(await self._keys.find(token.kid, token.algorithm)):
+            raise TokenRefused("no key of the provider has signed it")
+        return token
+
+    def _expected(self) -> Expected:
+        settings = self._settings
+        return Expected(
+            issuer=settings.issuer, client_id=settings.client_id, now=self._clock.now(), skew_s=settings.clock_skew
+        )
+
+    async def _ask_for_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
+        described = await self._described()
+        headers, sent = {}, {**form, "client_id": self._settings.client_id}
+        if self._secret is not None:
+            self._secret.refresh()
+            if _BASIC in described.ways_to_authenticate or _IN_FORM not in described.ways_to_authenticate:
+                pair = f"{quote_plus(self._settings.client_id)}:{quote_plus(self._secret.value)}"
+                headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+                del sent["client_id"]
+            else:
+                sent["client_secret"] = self._secret.value
+        status, answer = await self._client.post(described.token, sent, headers)
+        if status == 200:
+            return answer
+        if answer.get("error") == "invalid_grant":
+            raise GrantRefused
+        shown = answer.get("error")
+        known = isinstance(shown, str) and len(shown) <= 60 and shown.isprintable()
+        raise ProviderDown(f"{described.token} answers {status}{f' ({shown})' if known else ''}")
+
+    async def _fetch_keys(self) -> Sequence[Mapping[str, Any]]:
+        described = await self._described()
+        found = (await self._client.get(described.keys)).get("keys")
+        if not isinstance(found, list) or not all(isinstance(key, dict) for key in found):
+            raise ProviderDown(f"{described.keys} holds no keys")
+        return found
+
+    async def _described(self) -> _Description:
+        now = self._clock.monotonic()
+        if self._description is None or now - self._description[0] > KEEP_S:
+            self._description = (now, self._read(await self._client.get(discovery_of(self._settings.issuer))))
+        return self._description[1]
+
+    def _read(self, document: Mapping[str, Any]) -> _Description:
+        if document.get("issuer") != self._settings.issuer:
+            raise ProviderDown("its discovery document names another issuer: oidc.issuer must be exactly that one")
+        addresses = []
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            address = document.get(name)
+            if not isinstance(address, str) or not is_safe_address(address):
+                raise ProviderDown(f"its discovery document has no {name} with https")
+            addresses.append(address)
+        ways = document.get("token_endpoint_auth_methods_supported")
+        known = [way for way in ways if isinstance(way, str)] if isinstance(ways, list) else [_BASIC]
+        authorization, token, keys = addresses
+        return _Description(authorization=authorization, token=token, keys=keys, ways_to_authenticate=known)
+
+
+def discovery_of(issuer: str) -> str:
+    return issuer.rstrip("/") + DISCOVERY
+
+
+def base64url(data: bytes) -> str:
+    return b64encode(data, altchars=b"-_").rstrip(b"=").decode()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,193 @@
+"""Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from gateway.authentication.oidc.people import person_of
+from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, SignInProblem, TokenRefused
+from gateway.authentication.oidc.provider import IdentityProvider
+from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
+from gateway.configuration.sections import OidcSettings
+from spool.clock import Clock
+from spool.errors import AlreadyThere, NotAllowed, SpoolError
+from spool.registry.operators import Actor, Session
+from spool.registry.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+CALLBACK = "api/oidc-callback"  # under the console's address
+BEGUN_LIFE_S = 600.0  # what a person has for typing a password at the provider
+MAX_BEGUN = 1000
+MAX_LOGOUT_IDS = 10_000
+LOOK_EVERY_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it."""
+
+    browser: str
+    nonce: str
+    verifier: str
+    ends_at: float
+
+
+@dataclass(kw_only=True)
+class _Checked:
+    """When a session is due to be checked, and the token for that; None after a restart, which forgets it."""
+
+    token: str | None
+    due: float
+
+
+class ProviderSignIns:
+    """
+    One for the process. Sign-ins that have begun and refresh tokens are kept in memory alone.
+
+    A restart forgets both: who was about to sign in begins again, and a session that the provider was asked about ends
+    when it is due to be checked.
+    """
+
+    def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
+        self.settings = settings
+        self.provider = IdentityProvider(settings, settings.console + CALLBACK, clock)
+        self._operators = registry.operators
+        self._clock = clock
+        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._checked: dict[bytes, _Checked] = {}
+        self._logouts: OrderedDict[str, float] = OrderedDict()
+        self._actor = Actor("OpenID provider", urlsplit(settings.issuer).hostname or "")
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+    async def begin(self) -> tuple[str, str]:
+        """Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not answer."""
+        state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
+        try:
+            address = await self.provider.sign_in_address(state=state, nonce=nonce, verifier=verifier)
+        except ProviderDown as error:
+            raise self._problem("down", error) from error
+        ends_at = self._clock.monotonic() + BEGUN_LIFE_S
+        self._begun[state] = _Begun(browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at)
+        while len(self._begun) > MAX_BEGUN:
+            self._begun.popitem(last=False)
+        return address, browser
+
+    async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
+        """A new session and its secret, from what the browser brings back. SignInProblem says why not."""
+        begun = self._begun.pop(answer.get("state", ""), None)  # whatever comes of it, it is used up
+        if begun is None or begun.ends_at <= self._clock.monotonic() or not _is_same(begun.browser, browser):
+            raise SignInProblem("state")
+        if answer.get("iss", self.settings.issuer) != self.settings.issuer:
+            raise SignInProblem("token")
+        if "code" not in answer:
+            raise SignInProblem("denied")
+        try:
+            tokens = await self.provider.redeem(answer["code"], verifier=begun.verifier, nonce=begun.nonce)
+            person = person_of(tokens.claims or {}, self.settings, refreshes=tokens.refresh is not None)
+            secret, session = await self._operators.sign_in_person(
+                person, address=address, life_s=self.settings.session, takes_accounts=self.settings.link_accounts
+            )
+        except ProviderDown as error:
+            raise self._problem("down", error) from error
+        except GrantRefused as error:
+            raise self._problem("code", error) from error
+        except TokenRefused as error:
+            raise self._problem("token", error) from error
+        except AlreadyThere as error:
+            raise SignInProblem("taken") from error
+        except NotAllowed as error:
+            raise SignInProblem("disabled") from error
+        except SpoolError as error:
+            raise self._problem("unavailable", error) from error
+        if tokens.refresh is not None:
+            self._checked[session.digest] = _Checked(token=tokens.refresh, due=self._next_check())
+        return secret, session
+
+    async def log_out(self, text: str) -> int:
+        """End the sessions that a logout token names; how many. TokenRefused if it is not to be trusted."""
+        claims = await self.provider.logout_claims(text)
+        self._check_unused(claims["jti"])
+        subject, sid = claims.get("sub"), claims.get("sid")
+
+        def is_meant(session: Session) -> bool:
+            return (
+                session.issuer == self.settings.issuer
+                and (subject is None or session.subject == subject)
+                and (sid is None or session.provider_session == sid)
+            )
+
+        ended = await self._operators.end_sessions_where(is_meant, actor=self._actor)
+        self._logouts[claims["jti"]] = self._clock.now() + LOGOUT_TOKEN_LIFE_S + 2 * self.settings.clock_skew
+        return ended
+
+    async def run(self) -> None:
+        """Look now and then whether a session is due to be checked."""
+        while True:
+            try:
+                await self.check_due()
+            except SpoolError as error:
+                _log.warning("sessions cannot be checked now: %s", error, extra={"action": "oidc_check"})
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def check_due(self) -> None:
+        """Ask the provider about every session that is due; end those whose person may not go on."""
+        own = [session for session in await self._operators.sessions() if session.refreshes]
+        for digest in self._checked.keys() - {session.digest for session in own}:
+            del self._checked[digest]
+        for session in own:
+            checked = self._checked.setdefault(session.digest, _Checked(token=None, due=self._next_check()))
+            if checked.due <= self._clock.monotonic() and not await self._may_go_on(session, checked):
+                await self._operators.sign_out(session, actor=self._actor)
+
+    async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
+        """Whether the provider still knows the person, with the same role; if it does not answer, it is asked later."""
+        checked.due = self._next_check()
+        if checked.token is None:
+            return False
+        try:
+            tokens = await self.provider.refresh(checked.token)
+        except ProviderDown as error:
+            _log.warning("the OpenID provider does not answer: %s", error, extra={"action": "oidc_check"})
+            return True
+        except (GrantRefused, TokenRefused):
+            return False
+        checked.token = tokens.refresh
+        if tokens.claims is None:
+            return True
+        try:
+            person = person_of(tokens.claims, self.settings, refreshes=True)
+        except SignInProblem:
+            return False
+        has_same_role = not person.decides_role or person.role == session.role
+        has_same_groups = set(person.groups) == set(json.loads(session.groups))
+        return person.subject == session.subject and has_same_role and has_same_groups
+
+    def _check_unused(self, id: str) -> None:
+        """TokenRefused for a logout token that came before."""
+        now = self._clock.now()
+        while self._logouts and (next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS):
+            self._logouts.popitem(last=False)
+        if id in self._logouts:
+            raise TokenRefused("it was used before")
+
+    def _next_check(self) -> float:
+        return self._clock.monotonic() + self.settings.recheck
+
+    def _problem(self, word: str, error: Exception) -> SignInProblem:
+        _log.warning("a sign-in failed: %s", error, extra={"action": "oidc_sign_in", "reason": word})
+        return SignInProblem(word)
+
+
+def _is_same(kept: str, given: str) -> bool:
+    return hmac.compare_digest(kept.encode(), given.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,153 @@
+"""Tokens of an OpenID provider: what an ID token and a logout token must say. Pure: no socket, no clock."""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.authentication.oidc.problems import TokenRefused
+from gateway.authentication.oidc.signatures import is_signed
+
+ALGORITHMS = ("RS256", "ES256")
+MAX_TOKEN_CHARACTERS = 64 * 1024
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+# A logout token is sent at once. Its id is remembered for so long, so that none is used twice.
+LOGOUT_TOKEN_LIFE_S = 300.0
+_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedToken:
+    """A token as it was sent. Nothing of it is true before its signature was checked."""
+
+    algorithm: str
+    kid: str | None
+    claims: Mapping[str, Any]
+    signed: bytes
+    signature: bytes
+
+    def is_signed_by(self, keys: Iterable[Mapping[str, Any]]) -> bool:
+        return any(is_signed(self.algorithm, key, self.signed, self.signature) for key in keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a token must name, and when."""
+
+    issuer: str
+    client_id: str
+    now: float
+    skew_s: float
+
+
+def read_token(text: object) -> SignedToken:
+    """TokenRefused unless it is a signed token with an algorithm that is taken."""
+    if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
+        raise TokenRefused("it is no token, or longer than 64 KiB")
+    parts = _COMPACT.fullmatch(text)
+    if parts is None:
+        raise TokenRefused("it is not a signed token in the compact form")
+    header = _object(parts[1])
+    algorithm = header.get("alg")
+    if algorithm not in ALGORITHMS:
+        raise TokenRefused("its algorithm is none of " + ", ".join(ALGORITHMS))
+    if "crit" in header:
+        raise TokenRefused("it needs an extension that is not known here")
+    kid = header.get("kid")
+    if kid is not None and not isinstance(kid, str):
+        raise TokenRefused("its key id is no text")
+    signed, _, _ = text.rpartition(".")
+    return SignedToken(
+        algorithm=algorithm, kid=kid, claims=_object(parts[2]), signed=signed.encode(), signature=_bytes(parts[3])
+    )
+
+
+def check_id_token(claims: Mapping[str, Any], expected: Expected, *, nonce: str | None) -> None:
+    """TokenRefused unless it is an ID token for us. `nonce` None: of a refresh, which need not repeat it."""
+    _check_audience(claims, expected)
+    _check_subject(claims)
+    if _time(claims, "exp") <= expected.now - expected.skew_s:
+        raise TokenRefused("it is over")
+    _check_not_from_later(claims, expected)
+    if nonce is not None:
+        given = claims.get("nonce")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
+            raise TokenRefused("it is of another sign-in (nonce)")
+
+
+def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
+    """TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6)."""
+    _check_audience(claims, expected)
+    events = claims.get("events")
+    if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):
+        raise TokenRefused("it is no logout token")
+    if "nonce" in claims:
+        raise TokenRefused("a logout token has no nonce")
+    if "sid" in claims and not _is_text(claims["sid"]):
+        raise TokenRefused("its session id is no text")
+    if "sid" not in claims or "sub" in claims:
+        _check_subject(claims)
+    if not _is_text(claims.get("jti")):
+        raise TokenRefused("it has no id (jti)")
+    _check_not_from_later(claims, expected)
+    oldest = expected.now - expected.skew_s
+    if _time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or ("exp" in claims and _time(claims, "exp") <= oldest):
+        raise TokenRefused("it is over")
+
+
+def _check_audience(claims: Mapping[str, Any], expected: Expected) -> None:
+    if claims.get("iss") != expected.issuer:
+        raise TokenRefused("it is of another issuer")
+    given = claims.get("aud")
+    audience = given if isinstance(given, list) else [given]
+    if expected.client_id not in audience:
+        raise TokenRefused("it is for another client (aud)")
+    party = claims.get("azp")
+    if (party is not None or len(audience) > 1) and party != expected.client_id:
+        raise TokenRefused("it was issued to another client (azp)")
+
+
+def _check_subject(claims: Mapping[str, Any]) -> None:
+    if not _is_text(claims.get("sub")):
+        raise TokenRefused("it names nobody (sub)")
+
+
+def _check_not_from_later(claims: Mapping[str, Any], expected: Expected) -> None:
+    latest = expected.now + expected.skew_s
+    if _time(claims, "iat") > latest or ("nbf" in claims and _time(claims, "nbf") > latest):
+        raise TokenRefused("it is from the future: compare the clocks of the provider and of this machine")
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    at = claims.get(name)
+    if isinstance(at, bool) or not isinstance(at, (int, float)):
+        raise TokenRefused(f"it has no time {name}")
+    return at
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 255
+
+
+def _bytes(part: str) -> bytes:
+    try:
+        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error:
+        raise TokenRefused("it is not base64url") from None
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(_bytes(part))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise TokenRefused("its parts are not JSON") from None
+    if not isinstance(found, dict):
+        raise TokenRefused("its parts are not JSON objects")
+    return found

@@ -1,0 +1,105 @@
+"""The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from gateway.attempts import neighbourhood
+from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
+from gateway.errors import Refusal
+from gateway.http.answers import uncached_json
+from gateway.http.requests import Result
+from gateway.operator.admission import FOLDER, set_session_cookie
+from gateway.operator.body import read_bounded
+from gateway.operator.requests import OperatorRequest
+
+COOKIE = "tollhouse-oidc"
+COOKIE_LIFE_S = 600
+_FORM = "application/x-www-form-urlencoded"
+_SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says where a browser is sent to
+
+
+async def show_ways(request: OperatorRequest[None]) -> Result:
+    """How people sign in here, and what the sign-in page says when one could not."""
+    provider = request.services.oidc
+    shown = {"name": provider.settings.name} if provider else None
+    return {"provider": shown, "problems": dict(PROBLEMS)}
+
+
+async def begin_sign_in(request: OperatorRequest[None]) -> Result:
+    """Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up."""
+    services, bucket = request.services, _bucket(request)
+    try:
+        if services.oidc is None:
+            raise SignInProblem("off")
+        if services.sign_ins.wait_s(bucket):
+            raise SignInProblem("attempts")
+        services.sign_ins.charge(bucket)
+        address, browser = await services.oidc.begin()
+    except SignInProblem as problem:
+        return _redirect(_page_with(problem))
+    response = _redirect(address)
+    # Lax: the browser comes back from another site.
+    response.set_cookie(
+        COOKIE,
+        browser,
+        max_age=COOKIE_LIFE_S,
+        path=FOLDER,
+        httponly=True,
+        samesite="Lax",
+        secure=request.http.secure,
+    )
+    return response
+
+
+async def finish_sign_in(request: OperatorRequest[None]) -> Result:
+    """What the provider sends the browser back to."""
+    services, http = request.services, request.http
+    answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
+    try:
+        if services.oidc is None:
+            raise SignInProblem("off")
+        browser = http.cookies.get(COOKIE, "")
+        secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
+    except SignInProblem as problem:
+        response = _redirect(_page_with(problem))
+    else:
+        services.sign_ins.charge(_bucket(request), -1)
+        response = _redirect(_SIGN_IN_PAGE)
+        set_session_cookie(http, response, secret, session.ends_at - session.created_at)
+    response.del_cookie(COOKIE, path=FOLDER)
+    return response
+
+
+async def end_provider_sessions(request: OperatorRequest[None]) -> Result:
+    """Back-channel logout: the provider's signature is the sign-in of this call."""
+    provider = request.services.oidc
+    if provider is None:
+        raise Refusal(404, "not_found", PROBLEMS["off"])
+    if request.http.content_type != _FORM:
+        raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
+    body = await read_bounded(request.http)
+    try:
+        [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
+        return uncached_json({"ended": await provider.log_out(token)})
+    except (KeyError, ValueError) as error:
+        raise Refusal(400, "bad_payload", "send one logout_token") from error
+    except TokenRefused as error:
+        raise Refusal(400, "logout_token", f"the logout token is refused: {error}") from error
+    except ProviderDown as error:
+        raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
+
+
+def _bucket(request: OperatorRequest[None]) -> str:
+    return f"provider {neighbourhood(request.actor.address)}"
+
+
+def _page_with(problem: SignInProblem) -> str:
+    """The word stands in the fragment; the page knows its sentence, and shows no other text."""
+    return f"{_SIGN_IN_PAGE}#problem={problem.word}"
+
+
+def _redirect(location: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})

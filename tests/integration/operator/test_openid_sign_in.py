@@ -1,0 +1,544 @@
+"""Signing in with an OpenID provider over real sockets: who gets a session, who does not, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from yarl import URL
+
+from gateway.authentication.oidc.problems import PROBLEMS
+from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, ProviderSignIns
+from gateway.configuration.sections import OidcSettings
+from gateway.http.services import SIGN_IN_BURST
+from gateway.mounts import OPERATOR_API
+from spool.registry import operators
+from spool.registry.operators import ADMIN, OPERATOR, Actor
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider
+
+ROOT = Actor("root", "here")
+
+
+class House:
+    """A Tollhouse and a provider; `sign_in` is a browser that goes to the one by way of the other."""
+
+    def __init__(self, server: OperatorServer, provider: OpenIdProvider) -> None:
+        self.server = server
+        self.provider = provider
+        assert server.services.oidc
+        self.oidc = server.services.oidc
+
+    async def get(self, path: str, query: dict[str, str] | None = None, cookie: str = "") -> aiohttp.ClientResponse:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
+            url = URL(f"{self.server.url}{OPERATOR_API}{path}").with_query(query or {})
+            async with browser.get(url, headers={"Cookie": cookie}, allow_redirects=False) as answer:
+                await answer.read()
+                return answer
+
+    async def begin(self) -> tuple[str, str]:
+        """Where the browser is sent, and its cookie."""
+        answer = await self.get("/oidc")
+        cookie = answer.cookies.get("tollhouse-oidc")
+        return answer.headers["Location"], f"tollhouse-oidc={cookie.value}" if cookie else ""
+
+    async def finish(self, query: dict[str, str], cookie: str) -> aiohttp.ClientResponse:
+        return await self.get("/oidc-callback", query, cookie)
+
+    async def sign_in(self) -> str:
+        """The session's cookie, or the word of the problem."""
+        location, cookie = await self.begin()
+        if not location.startswith(self.provider.url):
+            return location.removeprefix("../#problem=")
+        return outcome(await self.finish(self.provider.code_for(location), cookie))
+
+    async def status(self, cookie: str) -> int:
+        return (await self.get("/session", cookie=cookie)).status
+
+    async def reconfigure(self, **settings: Any) -> None:
+        await self.oidc.close()
+        settings = {**vars_of(self.oidc.settings), **settings}
+        self.oidc = ProviderSignIns(OidcSettings(**settings), self.server.registry, self.server.clock)
+        self.server.services.oidc = self.oidc
+
+    async def log_out(self, token: str) -> int:
+        async with aiohttp.ClientSession() as backend:
+            form = {"logout_token": token}
+            async with backend.post(f"{self.server.url}{OPERATOR_API}/oidc-logout", data=form) as answer:
+                return answer.status
+
+    async def operator(self) -> dict[str, Any]:
+        [row] = (await self.server.ask("GET", "/operators")).payload["operators"]
+        return dict(row)
+
+
+def vars_of(settings: OidcSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+
+
+def outcome(answer: aiohttp.ClientResponse) -> str:
+    assert 303 == answer.status
+    location = answer.headers["Location"]
+    if location == "../":
+        return f"tollhouse={answer.cookies['tollhouse'].value}"
+    assert location.startswith("../#problem=") and "tollhouse" not in answer.cookies
+    return location.removeprefix("../#problem=")
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "SCRYPT_N", 2)
+    monkeypatch.setattr(operators, "SCRYPT_P", 1)
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with operator_server(tmp_path) as server, openid_provider(server.clock) as provider:
+        secret = tmp_path / "secret"
+        secret.write_text(SECRET)
+        settings = OidcSettings(
+            issuer=provider.url,
+            client_id=CLIENT,
+            client_secret_file=secret,
+            console=f"{server.url}/console/",
+            timeout=5,
+        )
+        server.services.oidc = ProviderSignIns(settings, server.registry, server.clock)
+        house = House(server, provider)
+        yield house
+        await house.oidc.close()
+
+
+@pytest.mark.asyncio
+async def test_a_person_of_the_provider_becomes_an_operator(house: House) -> None:
+    """Named by the verified e-mail address, with the role of the settings, and in the audit list."""
+    cookie = await house.sign_in()
+    session = await house.server.over_http("GET", "/session", headers={"Cookie": cookie})
+    assert (ADA, "viewer") == tuple(session.payload["session"][name] for name in ("actor", "role"))
+    row = await house.operator()
+    assert (ADA, "viewer", "Enabled", house.provider.url) == tuple(
+        row[name] for name in ("email", "role", "status", "issuer")
+    )
+    [listed] = (await house.server.ask("GET", "/sessions", began_with="provider")).payload["sessions"]
+    assert ADA == listed["account"]
+    audit = (await house.server.ask("GET", "/audit")).payload["audit"]
+    assert [("session.begin", ADA), ("operator.add", ADA)] == [(row["action"], row["actor"]) for row in audit]
+    assert house.provider.url == audit[0]["after"]["issuer"]
+
+
+@pytest.mark.asyncio
+async def test_cookies_are_for_the_browser_alone(house: House) -> None:
+    """That of the way there must come back from another site, that of the session must not."""
+    begun = (await house.get("/oidc")).cookies["tollhouse-oidc"]
+    assert (True, "Lax", "") == (begun["httponly"], begun["samesite"], begun["path"])
+    location, cookie = await house.begin()
+    kept = (await house.finish(house.provider.code_for(location), cookie)).cookies["tollhouse"]
+    assert (True, "Strict", "") == (kept["httponly"], kept["samesite"], kept["path"])
+
+
+@pytest.mark.asyncio
+async def test_a_local_account_stays_its_own(house: House) -> None:
+    """Whoever has its e-mail address at the provider gets in only where the settings join the two."""
+    await house.server.ask("POST", "/operators", {"email": ADA, "password": "x" * 12, "role": "admin"})
+    assert "taken" == await house.sign_in()
+    await house.reconfigure(link_accounts=True)
+    cookie = await house.sign_in()
+    assert 200 == await house.status(cookie)
+    assert "admin" == (await house.operator())["role"]
+
+
+@pytest.mark.asyncio
+async def test_an_address_given_to_somebody_else_opens_nothing(house: House) -> None:
+    """The person's id at the provider counts, too."""
+    await house.sign_in()
+    house.provider.claims = {"sub": "eve-2"}
+    assert "taken" == await house.sign_in()
+
+
+@pytest.mark.asyncio
+async def test_a_disabled_operator_stays_out(house: House) -> None:
+    """The sessions end, and a new sign-in says whom to ask; enabled again it works."""
+    cookie = await house.sign_in()
+    assert 200 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")).status
+    assert (401, "disabled") == (await house.status(cookie), await house.sign_in())
+    assert 400 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "off"}, by="root")).status
+    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Enabled"}, by="root")
+    assert 200 == await house.status(await house.sign_in())
+
+
+@pytest.mark.asyncio
+async def test_a_disabled_account_takes_no_password(house: House) -> None:
+    """Disabled is disabled, in whatever way one signs in; one's own account cannot be disabled by a slip."""
+    given = {"email": ADA, "password": "x" * 12}
+    await house.server.ask("POST", "/operators", {**given, "role": "admin"})
+    began = await house.server.over_http("POST", "/sessions", given)
+    headers = {
+        "Cookie": f"tollhouse={began.cookies['tollhouse'].value}",
+        "X-CSRF-Token": began.payload["session"]["csrf_token"],
+    }
+    own = await house.server.over_http("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, headers=headers)
+    assert 409 == own.status
+    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")
+    assert 401 == (await house.server.over_http("POST", "/sessions", given)).status
+
+
+@pytest.mark.asyncio
+async def test_groups_give_roles(house: House) -> None:
+    """The highest counts, at each sign-in: who left the group has less the next time, and his sessions end."""
+    await house.reconfigure(roles={"finops": OPERATOR, "platform": ADMIN}, groups_claim="realm.groups")
+    house.provider.claims = {"realm": {"groups": ["finops", "platform", 7]}}
+    before = await house.sign_in()
+    assert "admin" == (await house.operator())["role"]
+    house.provider.claims = {"realm": {"groups": "finops"}}
+    after = await house.sign_in()
+    assert ("operator", 401, 200) == (
+        (await house.operator())["role"],
+        await house.status(before),
+        await house.status(after),
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("settings", "claims", "word"),
+    [
+        ({"allowed_groups": ("finops",)}, {"groups": ["sales"]}, "group"),
+        ({"allowed_groups": ("finops",)}, {}, "group"),
+        ({"allowed_domains": ("example.org",)}, {}, "domain"),
+        ({"allowed_domains": ("ample.com",)}, {}, "domain"),
+        ({}, {"email_verified": False}, "email"),
+        ({}, {"email_verified": None}, "email"),
+        ({"assume_verified_email": True}, {"email_verified": False}, "email"),
+        ({}, {"email": 7}, "email"),
+        ({}, {"email": "no address"}, "email"),
+        ({"named_by": "sub", "allowed_domains": ("example.com",)}, {"email_verified": False}, "email"),
+    ],
+)
+async def test_who_may_not_sign_in_hears_why(
+    house: House, settings: dict[str, Any], claims: dict[str, Any], word: str
+) -> None:
+    """By groups, by domains and without a verified e-mail address."""
+    await house.reconfigure(**settings)
+    house.provider.claims = claims
+    assert word == await house.sign_in()
+    assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("subject", "name"), [("ada.1", "ada.1@127.0.0.1"), ("A|d a", None)])
+async def test_people_can_be_named_by_their_id(house: House, subject: str, name: str | None) -> None:
+    """For providers without e-mail addresses; ids that differ are never one name."""
+    await house.reconfigure(named_by="sub")
+    house.provider.claims = {"sub": subject, "email": None}
+    assert 200 == await house.status(await house.sign_in())
+    email = (await house.operator())["email"]
+    assert name == email if name else len(email) == len("@127.0.0.1") + 32
+
+
+Bend = Callable[[OpenIdProvider], None]
+
+
+def set_claims(**claims: Any) -> Bend:
+    return lambda provider: provider.claims.update(claims)
+
+
+def unsigned(provider: OpenIdProvider) -> None:
+    """An attacker's token without a signature that names the right nonce."""
+    provider.header = {"alg": "none"}
+
+
+def public_key_as_secret(provider: OpenIdProvider) -> None:
+    provider.header = {"alg": "HS256"}
+
+
+def foreign_key(provider: OpenIdProvider) -> None:
+    provider.key = Key("one")
+
+
+def key_of_the_sender(provider: OpenIdProvider) -> None:
+    provider.key = Key("own")
+    provider.header = {"jwk": provider.key.public}
+
+
+def unknown_extension(provider: OpenIdProvider) -> None:
+    provider.header = {"crit": ["b64"], "b64": False}
+
+
+def mangled(provider: OpenIdProvider) -> None:
+    head, _, signature = provider.key.token({}).split(".")
+    provider.id_token = f"{head}.{encoded(b'[' * 100_000)[:40_000]}.{signature}"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "bend",
+    [
+        set_claims(aud="another"),
+        set_claims(aud=[CLIENT, "another"]),
+        set_claims(aud=[CLIENT, "another"], azp="another"),
+        set_claims(aud=None),
+        set_claims(iss="https://evil.example"),
+        set_claims(nonce="of another sign-in"),
+        set_claims(sub=""),
+        set_claims(sub=["ada-1"]),
+        set_claims(exp=1_789_999_000),
+        set_claims(exp="never"),
+        set_claims(exp=True),
+        set_claims(iat=1_790_000_100),
+        set_claims(iat=None),
+        set_claims(nbf=1_790_000_100),
+        unsigned,
+        public_key_as_secret,
+        foreign_key,
+        key_of_the_sender,
+        unknown_extension,
+        mangled,
+        lambda provider: setattr(provider, "id_token", "x" * 70_000),
+        lambda provider: setattr(provider, "id_token", "a.b"),
+    ],
+)
+async def test_a_token_that_proves_nothing_is_refused(house: House, bend: Bend) -> None:
+    """Audience, issuer, nonce, times, algorithm and signature: one that is wrong is enough."""
+    bend(house.provider)
+    assert "token" == await house.sign_in()
+    assert [] == (await house.server.ask("GET", "/operators")).payload["operators"]
+
+
+@pytest.mark.asyncio
+async def test_clocks_may_differ_a_little(house: House) -> None:
+    """By `clock_skew` in both directions, and not by more."""
+    now = house.server.clock.now()
+    for claims, word in (({"exp": now - 59, "iat": now - 300}, ""), ({"iat": now + 60, "nbf": now + 60}, ""),
+                         ({"exp": now - 60}, "token"), ({"iat": now + 61}, "token")):  # fmt: skip
+        house.provider.claims = claims
+        found = await house.sign_in()
+        assert found == word or (not word and 200 == await house.status(found)), claims
+
+
+@pytest.mark.asyncio
+async def test_an_audience_of_several_needs_the_party(house: House) -> None:
+    """Which must be this client."""
+    house.provider.claims = {"aud": ["another", CLIENT], "azp": CLIENT}
+    assert 200 == await house.status(await house.sign_in())
+
+
+@pytest.mark.asyncio
+async def test_keys_are_rotated(house: House) -> None:
+    """A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests."""
+    assert 200 == await house.status(await house.sign_in())
+    house.provider.key = Key("two", "ES256")
+    house.provider.published = [house.provider.key]
+    house.server.clock.move(31)
+    assert 200 == await house.status(await house.sign_in())
+    asked = house.provider.asked.count("keys")
+    house.provider.header = {"kid": "made up"}
+    assert ["token"] * 3 == [await house.sign_in() for _ in range(3)]
+    assert 2 == asked == house.provider.asked.count("keys")
+
+
+@pytest.mark.asyncio
+async def test_a_code_works_once(house: House) -> None:
+    """What the browser brought back is used up, here and, under a new state, at the provider."""
+    location, cookie = await house.begin()
+    brought = house.provider.code_for(location)
+    assert outcome(await house.finish(brought, cookie)).startswith("tollhouse=")
+    assert "state" == outcome(await house.finish(brought, cookie))
+    location, cookie = await house.begin()
+    state = house.provider.code_for(location)["state"]
+    assert "code" == outcome(await house.finish({**brought, "state": state}, cookie))
+
+
+@pytest.mark.asyncio
+async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
+    """Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as well."""
+    location, cookie = await house.begin()
+    assert "state" == outcome(await house.finish(house.provider.code_for(location), "tollhouse-oidc=other"))
+    assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
+    assert "state" == outcome(await house.finish({}, cookie))
+    location, cookie = await house.begin()
+    house.server.clock.move(BEGUN_LIFE_S)
+    assert "state" == outcome(await house.finish(house.provider.code_for(location), cookie))
+
+
+@pytest.mark.asyncio
+async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
+    """The answer may name its issuer (RFC 9207); one without a code is a refusal."""
+    location, cookie = await house.begin()
+    brought = {**house.provider.code_for(location), "iss": "https://evil.example"}
+    assert "token" == outcome(await house.finish(brought, cookie))
+    location, cookie = await house.begin()
+    state = URL(location).query["state"]
+    assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
+
+
+@pytest.mark.asyncio
+async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
+    """Neither of the two calls takes a place to go to: back is always the console."""
+    answer = await house.get("/oidc", {"next": "https://evil.example"})
+    assert 400 == answer.status
+    location, cookie = await house.begin()
+    brought = {**house.provider.code_for(location), "next": "//evil.example", "return_to": "https://evil.example"}
+    answer = await house.finish(brought, cookie)
+    assert (303, "../") == (answer.status, answer.headers["Location"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["discovery", "keys", "token"])
+@pytest.mark.parametrize("how", ["down", "giant"])
+async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, how: str) -> None:
+    """Whichever of its addresses it is; nobody is signed in, and a local account still works."""
+    getattr(house.provider, how).add(name)
+    assert "down" == await house.sign_in()
+    await house.server.ask("POST", "/operators", {"email": "b@example.com", "password": "x" * 12})
+    local = await house.server.over_http("POST", "/sessions", {"email": "b@example.com", "password": "x" * 12})
+    assert 201 == local.status
+
+
+@pytest.mark.asyncio
+async def test_a_slow_provider_is_given_up(house: House) -> None:
+    """After `timeout`; other calls are answered meanwhile."""
+    await house.reconfigure(timeout=0.2)
+    house.provider.hang["keys"] = asyncio.Event()
+    signing_in = asyncio.create_task(house.sign_in())
+    assert 401 == await house.status("")
+    assert "down" == await signing_in
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"issuer": "https://evil.example"},
+        {"token_endpoint": "http://evil.example/token"},
+        {"authorization_endpoint": "javascript:alert(1)"},
+        {"jwks_uri": None},
+    ],
+)
+async def test_a_wrong_discovery_document_is_refused(house: House, document: dict[str, Any]) -> None:
+    """Another issuer, and addresses that are not safe."""
+    house.provider.document = document
+    assert "down" == await house.sign_in()
+
+
+@pytest.mark.asyncio
+async def test_attempts_are_limited(house: House) -> None:
+    """Those that end in a session use nothing up."""
+    for _ in range(SIGN_IN_BURST + 2):
+        assert 200 == await house.status(await house.sign_in())
+    found = [(await house.begin())[0] for _ in range(SIGN_IN_BURST + 1)]
+    assert "../#problem=attempts" == found[-1]
+
+
+@pytest.mark.asyncio
+async def test_the_provider_ends_sessions(house: House) -> None:
+    """By its id of the sign-in or by the person; a token works once."""
+    first = await house.sign_in()
+    house.provider.claims = {"sid": "s2"}
+    second = await house.sign_in()
+    assert 200 == await house.log_out(house.provider.logout_token(sid="s1"))
+    assert (401, 200) == (await house.status(first), await house.status(second))
+    token = house.provider.logout_token()
+    assert (200, 401) == (await house.log_out(token), await house.status(second))
+    third = await house.sign_in()
+    assert (400, 200) == (await house.log_out(token), await house.status(third))
+    ended = (await house.server.ask("GET", "/audit", action="session.end")).payload["audit"]
+    assert {("OpenID provider", "127.0.0.1", ADA)} == {(row["actor"], row["address"], row["target"]) for row in ended}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"events": None},
+        {"events": {"another": {}}},
+        {"nonce": "n"},
+        {"sub": None},
+        {"jti": None},
+        {"aud": "another"},
+        {"iss": "https://evil.example"},
+        {"iat": 1_789_999_000, "exp": None},
+        {"exp": 1_789_999_900},
+        {"sid": 7},
+    ],
+)
+async def test_a_token_that_is_no_logout_ends_nothing(house: House, changes: dict[str, Any]) -> None:
+    """An ID token is none, nor one without the event, with a nonce, or that is over."""
+    cookie = await house.sign_in()
+    assert 400 == await house.log_out(house.provider.logout_token(**changes))
+    assert 200 == await house.status(cookie)
+
+
+@pytest.mark.asyncio
+async def test_a_logout_needs_a_token(house: House) -> None:
+    """Bad input gets an answer."""
+    assert 400 == await house.log_out("x")
+    assert 415 == (await house.server.over_http("POST", "/oidc-logout", {})).status
+    assert 400 == await house.log_out(house.provider.key.token(house.provider.id_claims()))
+
+
+@pytest.mark.asyncio
+async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) -> None:
+    """Every `recheck`, with the token that it gave last; a session goes on while it is down."""
+    house.provider.refresh_token = "r"
+    cookie = await house.sign_in()
+    asked = house.provider.asked.count("token")
+    await house.oidc.check_due()
+    assert asked == house.provider.asked.count("token")
+    for _ in range(2):
+        house.server.clock.move(900)
+        await house.oidc.check_due()
+        assert 200 == await house.status(cookie)
+    assert asked + 2 == house.provider.asked.count("token")
+    house.provider.down.add("token")
+    house.server.clock.move(900)
+    await house.oidc.check_due()
+    assert 200 == await house.status(cookie)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["gone", "group", "role", "restart"])
+async def test_what_changed_at_the_provider_ends_the_session(house: House, what: str) -> None:
+    """The account, its groups or role; and a restart forgets the token, which is never on disk."""
+    await house.reconfigure(allowed_groups=("all",), roles={"boss": "admin"})
+    house.provider.claims = {"groups": ["all", "boss"]}
+    house.provider.refresh_token = "r"
+    cookie = await house.sign_in()
+    if what == "gone":
+        house.provider.is_gone = True
+    elif what == "restart":
+        await house.reconfigure()
+        await house.oidc.check_due()
+        assert 200 == await house.status(cookie)
+    else:
+        house.provider.claims = {"groups": ["boss"] if what == "group" else ["all"]}
+    house.server.clock.move(900)
+    await house.oidc.check_due()
+    assert 401 == await house.status(cookie)
+
+
+@pytest.mark.asyncio
+async def test_a_session_lasts_as_long_as_the_settings_say(house: House) -> None:
+    """To the second, however busy."""
+    await house.reconfigure(session=1800.0)
+    cookie = await house.sign_in()
+    house.server.clock.move(1799)
+    assert 200 == await house.status(cookie)
+    house.server.clock.move(1)
+    assert 401 == await house.status(cookie)
+
+
+@pytest.mark.asyncio
+async def test_the_sign_in_page_learns_the_ways(house: House) -> None:
+    """The provider's name for its button and the sentence of each problem; without a provider, none."""
+    ways = await house.server.over_http("GET", "/sign-in-ways")
+    assert {"provider": {"name": "OpenID"}, "problems": dict(PROBLEMS)} == ways.payload
+    house.server.services.oidc = None
+    assert (await house.server.over_http("GET", "/sign-in-ways")).payload["provider"] is None
+    assert "../#problem=off" == (await house.begin())[0]
+    assert "off" == outcome(await house.finish({}, ""))
+    assert 404 == await house.log_out("x")
