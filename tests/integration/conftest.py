@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
+from aiohttp.web_app import _cached_build_middleware
 
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
@@ -128,6 +129,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     for serving in made:
         await serving.client.close()
         await serving.app.stop()
+    _cached_build_middleware.cache_clear()  # it holds the last 1,024 handlers, each with its whole server
 
 
 @pytest_asyncio.fixture
