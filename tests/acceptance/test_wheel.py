@@ -70,9 +70,11 @@ def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path
     base = interpreter(version)
     if base is None:
         pytest.skip(f"Python {version} is not installed")
-    run(base, "-m", "venv", tmp_path / "venv", directory=tmp_path)
+    run(base, "-m", "venv", "--without-pip", tmp_path / "venv", directory=tmp_path)
     bin = tmp_path / "venv/bin"
-    install = (bin / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    # By the pip of this environment, and only what is imported below is compiled: a third of the time.
+    pip = (sys.executable, "-m", "pip", "--python", bin / "python", "--disable-pip-version-check")
+    install = (*pip, "install", "--quiet", "--no-compile")
     run(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
     run(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, directory=tmp_path)
