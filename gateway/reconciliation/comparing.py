@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from operator import attrgetter
 
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.cells import PARTS, Prices, Split, split
 from gateway.reconciliation.claims import Case, Claim, Left
-from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
+from gateway.reconciliation.matching import Keys, Owner, billed, family, levels_of, named_alike, one_source
 from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse
 from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
 from spool.ledger.money import UNIT
@@ -56,6 +57,7 @@ class Line:
     counted_calls: int = 0
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     state: str = AGREES
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our calls of it, as a filter of costs
 
     @property
     def difference(self) -> int:
@@ -127,6 +129,9 @@ def compare(facts: BothSides) -> Reconciliation:
     amounts = [row for row in told.money if row.day in compared and of_money.get(row.day) == row.source]
     counted = [replace(row, day=told.wide.get(row.day, row.day)) for row in facts.counted]
     counted = [row for row in counted if row.day in compared]
+    spelled: dict[str, set[str]] = defaultdict(set)
+    for use in counted:
+        spelled[family(use.model) if use.model else ""].add(use.model)
     tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
     owners = [owner for owner in facts.owners if owner.provider == facts.provider]
     keys = Keys(owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted})
@@ -157,6 +162,11 @@ def compare(facts: BothSides) -> Reconciliation:
     )
     claimed = claims(case)
     days = _lines(found, claimed, lambda cell: str(cell.day))
+    models, by_key = (_lines(found, claimed, attrgetter(name)) for name in (MODEL, KEY))
+    for line in models.values():
+        line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
+    for line in by_key.values():
+        line.where = keys.where(line.name)
     rows_of: dict[str, int] = defaultdict(int)
     for row in amounts:
         rows_of[str(row.day)] += 1
@@ -165,8 +175,8 @@ def compare(facts: BothSides) -> Reconciliation:
         total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
         days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, rows_of[str(day)])
               for day, state in sorted(states.items())],
-        models=sorted(_lines(found, claimed, lambda cell: cell.model).values(), key=_largest),
-        keys=sorted(_lines(found, claimed, lambda cell: cell.key).values(), key=_largest) if found.levels.key else (),
+        models=sorted(models.values(), key=_largest),
+        keys=sorted(by_key.values(), key=_largest) if found.levels.key else (),
         claims=claimed,
         finest=found.levels.finest,
         has_money=bool(of_money),

@@ -182,6 +182,14 @@ class Keys:
             return ""
         return UNMATCHED if self._ours else row.key
 
+    def where(self, key: str) -> dict[str, list[str]]:
+        """Which calls of ours a key of the comparison has, as a filter of costs; empty if it cannot be said by one."""
+        for owner in self._owners:
+            if owner.billed == key:
+                pairs = (("api_key", owner.api_key), ("team", owner.team), ("source", owner.source))
+                return {name: [value] for name, value in pairs if value}
+        return {"api_key": [key]} if key in self.matched or key in self._ours else {}
+
     def of_counted(self, row: CountedUse) -> str:
         for owner in self._owners:
             if owner.owns(row):

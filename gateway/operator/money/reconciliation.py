@@ -107,6 +107,7 @@ def _shown(line: Line, by: str) -> dict[str, object]:
         "billed_calls": line.billed_calls,
         "counted_calls": line.counted_calls,
         "causes": {cause: money.text(amount) for cause, amount in sorted(line.causes.items())},
+        "where": {name: list(values) for name, values in line.where.items()},
     }
 
 

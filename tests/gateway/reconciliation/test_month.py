@@ -193,6 +193,10 @@ async def test_owners(by: str) -> None:
     for line in found.keys:
         tokens = sum(sum(call.tokens.values()) for call in of(ANTHROPIC) if call.key == line.name)
         assert tokens == line.billed_tokens == line.counted_tokens
+    assert {key: {by: [name]} for key, name in names.items()} == {
+        line.name: line.where for line in found.keys if line.name
+    }
+    assert {name for line in found.models for name in line.where["model"]} == set(MODELS[ANTHROPIC])
     without = reconcile(ANTHROPIC, ROWS, counts)
     assert () == without.keys
     assert (len(KEYS) if by == "api_key" else 0) == len(without.owners)

@@ -29,8 +29,8 @@ function behind(by, provider, {from, to: until}, row) {
   if (row.name === null || row.name === "total") return undefined;
   const last = new Date(new Date(until) - 1).toISOString().slice(0, 10);
   const span = by === "day" ? {from: row.name, to: row.name} : {from: from.slice(0, 10), to: last};
-  const within = by === "key" ? {api_key: row.name} : by === "model" ? {model: row.name} : {};
-  return to("/costs", {...span, by: by === "model" ? "api_key" : "model", provider, ...within});
+  if (by !== "day" && !Object.keys(row.where).length) return undefined; // only the bill has it
+  return to("/costs", {...span, by: by === "model" ? "api_key" : "model", provider, ...row.where});
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "not told"});
