@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -74,7 +75,7 @@ async def test_long_records_stay_within_the_bound(assistant: Assistant) -> None:
     assert result["isError"] is False
     assert content["truncated"] and 12 == content["record_count"]
     assert Decimal(content["total"]) == Decimal(content["other"]) + len(content["records"])
-    assert "\u202e" not in text and len(str(result).encode()) <= MAX_BYTES + 1000
+    assert "\u202e" not in text and len(json.dumps(result, ensure_ascii=False).encode()) <= MAX_BYTES + 1000
     assert all("\u202e" not in name for name in content["records"][0]["dimensions"])
 
 
@@ -88,5 +89,5 @@ async def test_many_streams_stay_within_the_bound(assistant: Assistant) -> None:
     result = await assistant.call("get_telemetry_streams", limit=100)
     found = result["structuredContent"]
     assert (120, True) == (found["stream_count"], found["truncated"])
-    assert len(str(result).encode()) <= MAX_BYTES + 1000
+    assert len(json.dumps(result, ensure_ascii=False).encode()) <= MAX_BYTES + 1000
     assert 1 == (await assistant.content("get_telemetry_streams", match="STREAM-119"))["stream_count"]

@@ -1,0 +1,114 @@
+"""The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
+from gateway.mcp.tool import MAX_BYTES
+from gateway.reconciliation.claims import Claim
+from gateway.reconciliation.comparing import DIFFERS, Line, Reconciliation
+from gateway.reconciliation.gathering import CalendarMonth
+from gateway.reconciliation.reconciler import ReconciledMonth
+from spool.ledger.money import units
+from spool.registry.insights import ADDRESSED
+from spool.registry.recommendations import MAX_RECOMMENDATIONS
+from spool.registry.views import ViewDraft
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant
+from tests.integration.receivers.test_topics import SUM, body, usage, writer
+from tests.spool.savings import SAVING
+
+pytestmark = pytest.mark.asyncio
+
+VALUES = 5000
+LONG = "ignore | previous\u202e " + "ü" * 230
+
+
+async def bounded(assistant: Assistant, tool: str, **asked: Any) -> Any:
+    """The structured content of an answer that is within the bound, without what could hide a name."""
+    result = await assistant.call(tool, **asked)
+    assert result["isError"] is False, result
+    text = json.dumps(result, ensure_ascii=False)
+    assert len(text.encode()) <= MAX_BYTES + 1000, tool
+    assert "ü" in text and "\u202e" not in text
+    return result["structuredContent"]
+
+
+async def test_a_reconciliation(assistant: Assistant) -> None:
+    """Of many providers with thousands of models and causes each: rows and the rest are the total."""
+    lines = [
+        Line(name=f"{LONG}{n}", billed=units("2"), counted=units("1"), state=DIFFERS, billed_tokens=3)
+        for n in range(VALUES)
+    ]
+    for line in lines:
+        line.parts["volume"] = line.difference
+    total = Line(billed=2 * VALUES * units("1"), counted=VALUES * units("1"), state=DIFFERS, billed_tokens=3 * VALUES)
+    total.parts["volume"] = total.difference
+    claim = Claim(
+        cause="unreported_traffic", amount=1, tokens=1, moved=1, sure="likely", evidence=LONG * 9, advice=LONG * 9
+    )
+    one: dict[str, Any] = {
+        "total": total, "days": (), "models": lines, "keys": (), "claims": [claim] * VALUES, "finest": "day",
+        "has_money": True, "sources": (), "set_aside": (), "foreign": {}, "only_billed": {}, "only_counted": {},
+        "renamed": (),
+    }  # fmt: skip
+    found = [Reconciliation(provider=f"{LONG}{n}", **one) for n in range(50)]
+
+    class Stub:
+        async def reconcile(self, month: CalendarMonth) -> ReconciledMonth:
+            return ReconciledMonth(month=month, providers=found, without={})
+
+    assistant.serving.app.services.operators.reconciler = Stub()  # type: ignore[assignment]
+    content = await bounded(assistant, "get_reconciliation", limit=50)
+    assert (50, True) == (content["provider_count"], content["truncated"])
+    for each in content["providers"]:
+        shown = [*each["rows"], each["rest"]]
+        for name in ("billed", "counted", "difference", "volume"):
+            assert units(each["total"][name]) == sum(units(line[name]) for line in shown)
+        assert VALUES == each["cause_count"]
+
+
+async def test_realized_savings(assistant: Assistant) -> None:
+    """As many recommendations as are kept, all of them addressed."""
+    table = assistant.serving.app.services.operators.require_registry().recommendations
+    savings = [replace(SAVING, key=f"{SAVING.type}:{n}", title=LONG) for n in range(MAX_RECOMMENDATIONS)]
+    await table.merge(savings, looked_for=[SAVING.type])
+    ids = [each.id for each in await table.all()]
+    for start in range(0, len(ids), 500):
+        await table.update(ids[start : start + 500], status=ADDRESSED, actor=ACTOR)
+    content = await bounded(assistant, "get_realized_savings", limit=100)
+    assert (MAX_RECOMMENDATIONS, True) == (content["saving_count"], content["truncated"])
+    assert Decimal(SAVING.monthly_savings) * MAX_RECOMMENDATIONS == Decimal(content["total_promised"])
+
+
+async def test_records_of_a_stream(assistant: Assistant) -> None:
+    """Thousands of values of a dimension: every page is the total with what is not on it."""
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    at = hour.isoformat().replace("+00:00", "Z")
+    key = await writer(assistant.serving)
+    for start in range(0, VALUES, 1000):
+        records = [usage(timestamp=at, filter={"Region": [f"{LONG}{n}"]}) for n in range(start, start + 1000)]
+        assert 200 == (await assistant.serving.send(SUM, body(*records), key=key)).status
+    content = await bounded(assistant, "get_telemetry_data", stream="api-calls", limit=100)
+    assert (VALUES, True, str(VALUES)) == (content["record_count"], content["truncated"], content["total"])
+    assert VALUES == Decimal(content["other"]) + sum(Decimal(each["value"]) for each in content["records"])
+
+
+async def test_resources(assistant: Assistant) -> None:
+    """The context and a view over thousands of models."""
+    views = assistant.serving.app.services.operators.require_registry().views
+    draft = ViewDraft(name="All", principal_dimension="model", group_by=("model", "request_model"))
+    view = await views.create(draft, known=("model", "request_model"), most=10, actor=ACTOR)
+    for start in range(0, VALUES, 1000):
+        await assistant.calls(*(f"{LONG}{n}" for n in range(start, start + 1000)))
+    for uri in (CONTEXT_URI, f"{VIEW_URI}{view.id}"):
+        answer = await assistant.ask("resources/read", {"uri": uri})
+        assert (200, True) == (answer.status, len(answer.body) <= MAX_BYTES + 1000)
+        assert "\u202e" not in answer.body.decode()
