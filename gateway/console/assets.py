@@ -1,4 +1,7 @@
-"""The console's files: read once, without their comments, and served under a path that changes with their content."""
+"""
+The console's files: read once, without comments and indentation, and served under a path that changes with their
+content.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ _MEDIA = {
 _OWN = (".mjs", ".css")
 # Comments that stand on lines of their own. Their lines stay, so that an error names the line of the source.
 _COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
+_INDENTATION = re.compile(rb"^[ ]+", re.MULTILINE)  # no text of several lines depends on it: templates drop it, too
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
 
@@ -57,4 +61,5 @@ def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
             body = path.read_bytes()
             if path.suffix in _OWN and path.parent.name != "vendor":
                 body = _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
+                body = _INDENTATION.sub(b"", body)
             yield path.relative_to(folder).as_posix(), Asset(body, media)

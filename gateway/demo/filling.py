@@ -13,6 +13,7 @@ from pathlib import Path
 from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
+from gateway.demo.allocation import publish_definition
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants
 from gateway.demo.samples import SetClock, add_samples
@@ -69,6 +70,7 @@ async def fill(
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)
         await ledger.tidy()
+        await publish_definition(registry, ledger)
         inspected = await _inspect(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book)
         look = await Adviser(sources, registry.recommendations, clock).look()

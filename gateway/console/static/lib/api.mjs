@@ -1,10 +1,11 @@
 /** The operator API, under the address at which the page itself was found. */
 
 export class ApiError extends Error {
-  constructor(status, type, message) {
+  constructor(status, type, message, faults) {
     super(message);
     this.status = status;
     this.type = type;
+    this.faults = faults;
   }
 }
 
@@ -44,7 +45,7 @@ async function ask(method, path, body) {
   if (!answer.ok) {
     const error = payload.error ?? {type: "unknown", message: `Tollhouse answered ${answer.status}`};
     if (answer.status === 401 && path !== "/sessions") dispatchEvent(new CustomEvent("signed-out"));
-    throw new ApiError(answer.status, error.type, error.message);
+    throw new ApiError(answer.status, error.type, error.message, payload.errors);
   }
   return payload;
 }

@@ -8,6 +8,7 @@ export const PAGES = [
   {path: "/insights", title: "Insights", shortcut: "i", load: () => import("./insights.mjs")},
   {path: "/costs", title: "Costs", shortcut: "c", group: "Money", load: () => import("./costs.mjs")},
   {path: "/views", title: "Views", shortcut: "v", group: "Money", load: () => import("./views.mjs")},
+  {path: "/allocation", title: "Allocation", shortcut: "a", group: "Money", load: () => import("./allocation.mjs")},
   {path: "/budgets", title: "Budgets", shortcut: "u", group: "Money", load: () => import("./budgets.mjs")},
   {path: "/recommendations", title: "Recommendations", shortcut: "r", group: "Money", load: () => import("./recommendations.mjs")},
   {path: "/notifications", title: "Notifications", shortcut: "n", group: "Money", load: () => import("./notifications.mjs")},

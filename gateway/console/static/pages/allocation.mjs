@@ -1,0 +1,151 @@
+/** Allocation: the definition of each namespace, what it would change, its versions, namespaces and publish jobs. */
+import {go, to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {ago, money} from "../lib/format.mjs";
+import {html, useRef, useState} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Confirm, Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+
+const PATH = "/allocation";
+const role = "operator";
+const DEFAULT = "default";
+const EXAMPLE = ["Dimensions:", "  Owner:", "    Name: Who pays", "    DefaultValue: Nobody", "    Rules:", "      - Type: GroupBy",
+  "        Source: team", ""].join("\n");
+
+const shown = (namespace) => namespace || DEFAULT;
+const version = ({version, namespace}) => `/allocation/versions/${version}?namespace=${encodeURIComponent(namespace ?? "")}`;
+const namespace = (id) => `/allocation/namespaces/${encodeURIComponent(id)}`;
+const job = (id) => `/allocation/jobs/${encodeURIComponent(id)}`;
+const moment = (title, name, sort = name) => ({title, sort, value: (row) => ago(new Date(row[name] * 1000).toISOString())});
+const keys = (names) => names.map((each) => each.replace("User:Defined:", "")).join(", ") || "none";
+const cost = (spend) => (spend ? money(spend.cost) : "none");
+
+const ELEMENTS = [
+  {title: "Element", value: (row) => row.element ?? "unknown"},
+  {title: "Before", kind: "number", value: (row) => cost(row.before), exact: (row) => row.before?.cost},
+  {title: "After", kind: "number", value: (row) => cost(row.after), exact: (row) => row.after?.cost},
+];
+
+function Difference({of}) {
+  const {kept_since, tags} = of.diff.border;
+  return html`<section aria-label="What would change"><h2>What ${of.diff.from.slice(0, 7)} would become</h2>
+    <p class="faint">${kept_since ? `Sums are kept since ${ago(kept_since)}.` : "The ledger has no sums yet."}
+      ${Object.entries(tags).map(([tag, since]) => ` ${tag} is ${since ? `known since ${ago(since)}` : "not known of any call yet"}.`)}
+      ${" "}The total stays ${cost(of.total)}.</p>
+    ${of.dimensions.map((each) => html`<h3 key=${each.id}>${each.name} <${State} word=${each.state} kind="plain" /></h3>
+      <${Table} caption=${each.name} columns=${ELEMENTS} rows=${each.elements} identity=${(row) => row.element ?? ""} />`)}</section>`;
+}
+
+function Faults({error}) {
+  return html`<div class="problem" role="alert"><p><strong>This is not valid.</strong> ${!error.faults && error.message}</p>
+    ${error.faults && html`<ul>${error.faults.map((each) => html`<li><code>${each.path.join(".") || "definition"}</code>: ${each.error}
+      ${each.value && html` (<code>${each.value}</code>)`}</li>`)}</ul>`}</div>`;
+}
+
+function Definition({session, query}) {
+  const owner = query.get("namespace") ?? "";
+  const known = useQuery(async () => {
+    const [{namespaces}, {versions: [newest]}] = await Promise.all([get("/allocation/namespaces", {limit: 1000}),
+      get("/allocation/versions", {namespace: owner, sort_key: "version", sort_order: "desc", limit: 1})]);
+    return {namespaces, newest, owner, text: newest ? (await get(version(newest))).version.definition : EXAMPLE};
+  }, [owner]);
+  const box = useRef(null);
+  const [tried, setTried] = useState(null); // {text, owner} with its difference or its error
+  const [asks, setAsks] = useState(false);
+  const {data} = known;
+  if (data?.owner !== owner) return html`<${Problem} error=${known.error} retry=${known.reload} /><p role="status">Loading ...</p>`;
+  const attempt = async (event) => {
+    event.preventDefault();
+    const text = box.current.value;
+    try {
+      setTried({text, owner, difference: await send("POST", "/allocation/diff", {definition: text, namespace: owner})});
+    } catch (error) {
+      setTried({text, owner, error});
+    }
+  };
+  const now = tried?.owner === owner ? tried : null;
+  return html`<form onSubmit=${attempt}>
+      <div class="bar"><label>Namespace <select value=${owner} onChange=${(event) => go(to(PATH, {namespace: event.target.value}))}>
+        <option value="">${DEFAULT}</option>${data.namespaces.map(({id}) => html`<option key=${id}>${id}</option>`)}</select></label>
+        <span class="faint">${data.newest ? `Version ${data.newest.version}, published by ${data.newest.last_updated_by}` : "Nothing is published yet"}</span></div>
+      <label>Definition <textarea key=${owner} ref=${box} name="definition" rows="18" required spellcheck=${false}
+        defaultValue=${data.text} onInput=${() => setTried(null)}></textarea></label>
+      <div class="bar"><button type="submit" class="main">Show what would change</button>
+        ${may(session, role) && html`<button type="button" disabled=${!now?.difference} onClick=${() => setAsks(true)}>Publish</button>`}</div>
+    </form>
+    ${now?.error && html`<${Faults} error=${now.error} />`}
+    ${now?.difference && html`<${Difference} of=${now.difference} />`}
+    ${asks && html`<${Confirm} title="Publish" close=${() => setAsks(false)}
+      text="It holds at once for everything that the ledger keeps. Totals stay as they are; views and budgets of dimensions that go are broken."
+      run=${async () => {
+        await send("POST", "/allocation/publish", {definition: now.text, namespace: owner, base: Number(data.newest?.version ?? 0)});
+        setTried(null);
+        await known.reload();
+      }} />`}`;
+}
+
+const shared = {at: PATH, what: ["views"]};
+
+const VERSIONS = {
+  ...shared, path: "/allocation/versions", root: "versions", caption: "versions",
+  identity: (row) => `${row.namespace ?? ""}/${row.version}`,
+  show: (id) => version({namespace: id.split("/")[0], version: id.split("/")[1]}), one: (answer) => answer.version,
+  heading: (row) => `Version ${row.version} of ${shown(row.namespace)}`,
+  columns: [
+    {title: "Version", value: (row) => `${shown(row.namespace)} ${row.version}`, sort: "version"},
+    {title: "State", value: (row) => html`<${State} word=${row.is_in_force ? "in force" : "earlier"} kind=${row.is_in_force ? "good" : "plain"} />`},
+    {title: "Dimensions", value: (row) => keys(row.dimensions)},
+    {title: "Published by", value: (row) => row.last_updated_by, sort: "last_updated_by"},
+    moment("Published", "last_updated"),
+  ],
+  Details: ({row}) => html`<pre tabindex="0" aria-label="Definition"><code>${row.definition}</code></pre>`,
+};
+
+const named = (row) => [{name: "name", label: "Name", value: row?.name, required: true},
+  {name: "description", label: "Description", value: row?.description}];
+
+const NAMESPACES = {
+  ...shared, path: "/allocation/namespaces", root: "namespaces", caption: "namespaces",
+  identity: (row) => row.id, heading: (row) => row.name, show: namespace, one: (answer) => answer.namespace,
+  columns: [
+    {title: "Id", value: (row) => row.id, sort: "id"}, {title: "Name", value: (row) => row.name, sort: "name"},
+    {title: "Version", value: (row) => row.version ?? "none"}, {title: "Dimensions", value: (row) => keys(row.dimensions)},
+  ],
+  Details: ({row}) => html`<p><a href=${to(PATH, {namespace: row.id})}>Its definition</a></p>
+    ${row.broken && html`<p class="wrong">${row.broken}</p>`}
+    <${Fields} of=${{id: row.id, description: row.description, version: row.version, dimensions: row.dimensions}} />`,
+  create: {title: "Create a namespace", role,
+    fields: () => [{name: "id", label: "Id", required: true, note: "small letters, digits, _ and -"}, ...named()],
+    run: (_, given) => send("POST", "/allocation/namespaces", given).then(() => null)},
+  actions: [
+    {title: "Edit", role, fields: named, run: (row, given) => send("PATCH", namespace(row.id), given).then(() => null)},
+    {title: "Delete", role, danger: true, exact: (row) => row.id, run: (row) => send("DELETE", namespace(row.id)).then(() => null),
+      text: () => "Only one that defines nothing can be deleted. Its versions go with it."},
+  ],
+  empty: html`<p>There is the default namespace alone. Another one lets a team publish dimensions of its own.</p>`,
+};
+
+const KINDS = {done: "good", failed: "bad", cancelled: "plain"};
+
+const JOBS = {
+  ...shared, path: "/allocation/jobs", root: "publish_jobs", caption: "publish jobs",
+  identity: (row) => row.id, heading: (row) => `Publish job of ${shown(row.namespace)}`, show: job, one: (answer) => answer.publish_job,
+  columns: [
+    {title: "Namespace", value: (row) => shown(row.namespace), sort: "namespace"},
+    {title: "State", value: (row) => html`<${State} word=${row.state} kind=${KINDS[row.state] ?? "wait"} />`, sort: "state"},
+    {title: "Version", value: (row) => row.version ?? "none"},
+    {title: "Submitted by", value: (row) => row.submitted_by},
+    moment("Submitted", "submitted"),
+  ],
+  actions: [{title: "Cancel the job", role, when: (row) => row.state === "queued" || row.state === "validating",
+    run: (row) => send("POST", `${job(row.id)}/cancel`).then(() => null)}],
+};
+
+const PARTS = [["", "Definition", null], ["versions", "Versions", VERSIONS], ["namespaces", "Namespaces", NAMESPACES], ["jobs", "Publish jobs", JOBS]];
+
+export function Page(given) {
+  const [name, , list] = PARTS.find(([each]) => each === given.query.get("tab")) ?? PARTS[0];
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${PARTS} />
+    ${list ? html`<${ListPage} key=${name} list=${list} ...${given} />` : html`<${Definition} ...${given} />`}`;
+}
