@@ -1,0 +1,123 @@
+"""
+Gathers the cells of one report: a row that is damaged leaves nothing behind, and is named and counted. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from gateway.statements.values import Damaged, kept
+from spool.errors import Invalid
+from spool.statements.rules import EXACT
+from spool.statements.values import REQUESTS, TOKENS, USD, StatementRow
+
+MOST_NAMED = 20  # damaged rows that are named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """What the cells of one row share. `open`: the report says itself that it may be restated."""
+
+    provider: str
+    start: int
+    end: int
+    account: str | None = None
+    key: str | None = None
+    model: str | None = None
+    tier: str | None = None
+    region: str | None = None
+    batch: bool | None = None
+    open: bool = False
+
+
+_Cell = tuple[Bucket, str, str, str | None]  # and unit, kind, currency
+
+
+@dataclass(kw_only=True)
+class Cells:
+    """
+    `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
+
+    `most` bounds the different cells, Invalid beyond it.
+    """
+
+    most: int
+    start: int | None = None
+    end: int | None = None
+    refreshed_at: int | None = None
+    accounts: set[str] = field(default_factory=set)
+    read: int = 0
+    damaged: int = 0
+    named: list[str] = field(default_factory=list)
+    _cells: dict[_Cell, Decimal] = field(default_factory=dict)
+    _row: list[tuple[_Cell, Decimal]] = field(default_factory=list)
+
+    @contextmanager
+    def row(self, place: str) -> Iterator[None]:
+        """Around one row: what is added within is kept if the row can be read to its end."""
+        self._row = []
+        try:
+            yield
+        except Damaged as error:
+            self.damaged += 1
+            if len(self.named) < MOST_NAMED:
+                self.named.append(f"{place}: {error}")
+            return
+        self.read += 1
+        for cell, amount in self._row:
+            self._cells[cell] = EXACT.add(self._cells.get(cell, Decimal(0)), amount)
+        if len(self._cells) > self.most:
+            raise Invalid(
+                f"the report has more than {self.most} different cells (reconciliation.max_rows): import a shorter span"
+            )
+
+    def cover(self, start: int, end: int) -> None:
+        """The report is of this span, too."""
+        if start >= end:
+            raise Damaged("a bucket ends before it starts")
+        self.start = start if self.start is None else min(start, self.start)
+        self.end = end if self.end is None else max(end, self.end)
+
+    def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
+        self._add(bucket, TOKENS, kind, None, amount)
+
+    def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
+        self._add(bucket, REQUESTS, "request", None, amount)
+
+    def money(self, bucket: Bucket, kind: str, amount: Decimal | None, currency: str | None = "USD") -> None:
+        code = (currency or "USD").upper()
+        if not (len(code) == 3 and code.isascii() and code.isalpha()):
+            raise Damaged("the currency is no code of three letters")
+        self._add(bucket, USD if code == "USD" else code.lower(), kind, code, amount)
+
+    def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
+        """All cells as rows. Those of buckets that end after `settled_until` may still be restated."""
+        return tuple(
+            StatementRow(
+                source=source,
+                provider=bucket.provider,
+                account=bucket.account,
+                key=bucket.key,
+                model=bucket.model,
+                start=bucket.start,
+                end=bucket.end,
+                unit=unit,
+                kind=kind,
+                amount=kept(amount),
+                currency=currency,
+                tier=bucket.tier,
+                region=bucket.region,
+                batch=bucket.batch,
+                settled=not bucket.open and bucket.end <= settled_until,
+            )
+            for (bucket, unit, kind, currency), amount in self._cells.items()
+        )
+
+    def _add(self, bucket: Bucket, unit: str, kind: str, currency: str | None, amount: Decimal | None) -> None:
+        if bucket.start >= bucket.end:
+            raise Damaged("a bucket ends before it starts")
+        if amount:
+            self._row.append(((bucket, unit, kind, currency), amount))

@@ -1,0 +1,195 @@
+"""
+Files of reports become statements: read with bounds, recognised by what is in them, and grouped.
+
+A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other row.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.reading.values import exact
+from gateway.statements.cells import Cells
+from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.sources.list import SOURCES
+from gateway.statements.values import Damaged
+from spool.errors import Invalid
+from spool.statements.values import Statement
+
+_DELIMITERS = (",", "\t", ";")
+_json = msgspec.json.Decoder(float_hook=exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFile:
+    """`content` as it was read, inflated. `read_at`: when the provider said it, at the latest."""
+
+    name: str
+    content: bytes
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """What was read of the files of one source."""
+
+    source: Source
+    names: tuple[str, ...]
+    statement: Statement | None  # None: there is nothing in it
+    read: int
+    damaged: int
+    named: tuple[str, ...]
+
+
+_Part = tuple[ReportFile, Document | Table]
+
+
+def open_report(path: Path, *, most: int, now: float) -> ReportFile:
+    """A file, inflated if it is packed with gzip. Invalid if it cannot be read or is larger than `most` bytes."""
+    try:
+        with path.open("rb") as file:
+            is_packed = file.peek(2)[:2] == b"\x1f\x8b"
+            content = (gzip.GzipFile(fileobj=file) if is_packed else file).read(most + 1)
+            changed = path.stat().st_mtime
+    except (OSError, EOFError, zlib.error) as error:
+        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Invalid(f"{path} cannot be read: {words}") from error
+    if len(content) > most:
+        raise Invalid(f"{path} has more than {most} bytes (reconciliation.max_file_bytes): import a shorter span")
+    return ReportFile(name=path.name, content=content, read_at=min(changed, now))
+
+
+def read_reports(
+    files: Sequence[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
+) -> list[ReadReport]:
+    """The statements of files, in their order. Invalid if one is of no known source."""
+    groups: list[tuple[Source, list[_Part]]] = []
+    seen: set[bytes] = set()
+    for file in files:
+        if file.content in seen:
+            continue
+        seen.add(file.content)
+        opened = _opened(file)
+        found = _recognised(opened, file.name, source)
+        same = next((parts for each, parts in groups if each is found and found.in_parts), None)
+        if same is None:
+            groups.append((found, [(file, opened)]))
+        else:
+            same.append((file, opened))
+    return [_read(found, parts, account, most, settle_s) for found, parts in groups]
+
+
+def _read(source: Source, parts: Sequence[_Part], account: str | None, most: int, settle_s: float) -> ReadReport:
+    cells = Cells(most=most)
+    for file, opened in parts:
+        try:
+            if isinstance(opened, Document) and source.read_document is not None:
+                source.read_document(opened, cells)
+            elif isinstance(opened, Table) and source.read_table is not None:
+                source.read_table(opened, cells)
+        except Damaged as error:
+            raise Invalid(f"{file.name} is no report of {source.title}: {error}") from error
+        except csv.Error as error:
+            raise Invalid(f"{file.name} is no CSV file: {error}") from error
+    names = tuple(file.name for file, _ in parts)
+    read_at = min(file.read_at for file, _ in parts)
+    statement = None
+    if cells.start is not None and cells.end is not None:
+        settled_until = read_at - max(source.settle_s, settle_s)
+        if cells.refreshed_at is not None:
+            settled_until = min(settled_until, cells.refreshed_at)
+        found = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
+        statement = Statement(
+            source=source.name,
+            account=found if account is None else account,
+            start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
+            end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
+            rows=cells.rows(source.name, settled_until=settled_until),
+            read_at=read_at,
+            settled_until=settled_until,
+            name=", ".join(names)[:200],
+        )
+    return ReadReport(
+        source=source,
+        names=names,
+        statement=statement,
+        read=cells.read,
+        damaged=cells.damaged,
+        named=tuple(cells.named),
+    )
+
+
+def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Source:
+    if wanted is not None:
+        source = SOURCES.get(wanted)
+        if source is None:
+            raise Invalid(f"there is no source {wanted!r}; there are: {', '.join(SOURCES)}")
+        if (source.read_document if isinstance(opened, Document) else source.read_table) is None:
+            raise Invalid(f"{name}: {source.title} is no {'JSON' if isinstance(opened, Document) else 'CSV'}")
+        return source
+    for source in SOURCES.values():
+        try:
+            if isinstance(opened, Document):
+                known = source.is_document is not None and source.is_document(opened)
+            else:
+                known = source.is_table is not None and source.is_table(opened)
+        except (AttributeError, TypeError):  # of another form than the source's
+            known = False
+        if known:
+            return source
+    raise Invalid(f"{name} is of no known source; name it with --source: {', '.join(SOURCES)}")
+
+
+def _opened(file: ReportFile) -> Document | Table:
+    start = file.content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if start in (b"{", b"["):
+        return _document(file)
+    return _table(file)
+
+
+def _document(file: ReportFile) -> Document:
+    content = file.content.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return Document(root=_json.decode(content))
+    except RecursionError as error:
+        raise Invalid(f"{file.name} is nested too deeply") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        lines = [line for line in content.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise Invalid(f"{file.name} is no JSON: {error}") from error
+    try:
+        return Document(root=[_json.decode(line) for line in lines])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Invalid(f"{file.name} is neither JSON nor JSON lines: {error}") from error
+
+
+def _table(file: ReportFile) -> Table:
+    try:
+        text = file.content.decode("utf-16" if file.content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{file.name} is neither JSON nor CSV in UTF-8") from error
+    head = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=head.count)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        columns = tuple(name.strip().lower().replace("/", "_") for name in next(lines, []))
+    except csv.Error as error:
+        raise Invalid(f"{file.name} is no CSV file: {error}") from error
+    if len(columns) < 2:
+        raise Invalid(f"{file.name} is neither JSON nor CSV with a line of names")
+    return Table(columns=columns, rows=_table_rows(lines, columns))
+
+
+def _table_rows(lines: Any, columns: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for cells in lines:
+        if any(cells):
+            yield lines.line_num, dict(zip(columns, cells, strict=False))

@@ -1,0 +1,1 @@
+"""One file for each kind of report; `list.py` collects them."""

@@ -1,0 +1,77 @@
+"""
+Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each group.
+
+Everything after `data_refreshed_at` is incomplete. Rows of a group of access rules overlap the others and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.statements.cells import Cells
+from gateway.statements.source import DAY_S, Document, Source
+from gateway.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
+from gateway.statements.values import Damaged, count, inner, moment, objects, text
+
+
+def _has_rows(document: Document, name: str) -> bool:
+    return any(
+        isinstance(row, dict) and name in row and "starting_at" in row and "results" not in row
+        for page in document.pages()
+        for row in page.get("data") or ()
+    )
+
+
+def _rows(document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Mapping[str, Any]], None]) -> None:
+    for number, page in enumerate(document.pages(), start=1):
+        if page.get("data_refreshed_at") is not None:
+            refreshed = moment(page, "data_refreshed_at")
+            cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
+        for place, row in enumerate(objects(page.get("data"), "data"), start=1):
+            with cells.row(f"page {number}, row {place}"):
+                cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
+                group = inner(row, "group")
+                if text(group, "rbac_group_id") is not None:
+                    raise Damaged("rows by rbac_group_id overlap and cannot be added up; group by something else")
+                add(row, group)
+
+
+def _read_usage(document: Document, cells: Cells) -> None:
+    def add(row: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        usage = inner(row, "usage")
+        add_tokens(usage, bucket, cells)
+        cells.requests(bucket, count(usage, "requests"))
+
+    _rows(document, cells, add)
+
+
+def _read_costs(document: Document, cells: Cells) -> None:
+    def add(row: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        cost, token_type, cost_type = inner(row, "cost"), text(group, "token_type"), text(group, "cost_type")
+        kind = TOKEN_KINDS.get(token_type or "", "cost")
+        if cost_type not in (None, "tokens"):
+            kind = COST_TYPES.get(cost_type, cost_type[:60])
+        cells.money(bucket, kind, dollars(cost, "amount"), text(cost, "currency"))
+
+    _rows(document, cells, add)
+
+
+ANTHROPIC_ANALYTICS_USAGE = Source(
+    name="anthropic_analytics_usage",
+    title="Anthropic usage analytics",
+    settle_s=DAY_S,
+    in_parts=True,
+    is_document=lambda document: _has_rows(document, "usage"),
+    read_document=_read_usage,
+)
+ANTHROPIC_ANALYTICS_COSTS = Source(
+    name="anthropic_analytics_costs",
+    title="Anthropic cost analytics",
+    settle_s=DAY_S,
+    in_parts=True,
+    is_document=lambda document: _has_rows(document, "cost"),
+    read_document=_read_costs,
+)

@@ -1,0 +1,189 @@
+"""
+AWS: lines of a Cost and Usage Report (CUR 2.0, CSV) and answers of Cost Explorer, as far as they are of Bedrock.
+
+Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line is told
+by its service, type of usage and resource. Three generations of names stand beside each other, with different units.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from gateway.statements import cloud_meters
+from gateway.statements.cells import Bucket, Cells
+from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.values import inner, moment, number, objects, required, text
+
+PROVIDER = "aws.bedrock"
+_EDITION = "(Amazon Bedrock Edition)"
+_MARKETPLACE = "MP:"
+_REGION = re.compile(r"^([A-Z]{2,4}\d)-")
+_MODEL_ARN = re.compile(r":(?:foundation-model|inference-profile|custom-model|provisioned-model)/(.+)$")
+_CLASSIC = re.compile(
+    r"^(?:[A-Z]{2,4}\d-)?(.+?)-(?:mantle-)?(?:cache-(?:read|write)-)?(?:input|output)-token", re.IGNORECASE
+)
+_TYPES = {
+    "Tax": "tax", "Credit": "credit", "Refund": "credit", "EdpDiscount": "discount", "PrivateRateDiscount": "discount",
+    "BundledDiscount": "discount", "RIFee": "throughput", "Fee": "throughput",
+}  # fmt: skip
+
+
+def _is_bedrock(*said: str | None) -> bool:
+    folded = " ".join(each for each in said if each).lower()
+    return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
+
+
+def _add(
+    cells: Cells,
+    bucket: Bucket,
+    usage_type: str,
+    quantity: Decimal | None,
+    unit: str,
+    cost: Decimal,
+    currency: str | None,
+) -> None:
+    """Tokens and money of one type of usage."""
+    said = cloud_meters.words(usage_type)
+    kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+    if kind is None:
+        is_reserved = any(word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM"))
+        cells.money(bucket, "throughput" if is_reserved else "other", cost, currency)
+        return
+    is_marketplace = _MARKETPLACE in usage_type
+    if kind == "cache_write" and is_marketplace:
+        kind = "cache_write_5m"
+    if quantity is not None:
+        size = cloud_meters.unit_size(unit) or (1_000_000 if is_marketplace else 1000)
+        cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, cost, "line_item_usage_amount"))
+    cells.money(bucket, kind, cost, currency)
+
+
+def _region(usage_type: str) -> str | None:
+    if "global" in cloud_meters.words(usage_type):
+        return "global"
+    found = _REGION.match(usage_type)
+    return found[1] if found else None
+
+
+def _model(resource: str | None, service: str | None, usage_type: str) -> str | None:
+    """As the resource names it, else the service, else the type of usage."""
+    found = _MODEL_ARN.search(resource or "")
+    if found is not None:
+        return found[1]
+    if service is not None and _EDITION in service:
+        return service.replace(_EDITION, "").strip()
+    classic = None if _MARKETPLACE in usage_type else _CLASSIC.match(usage_type)
+    return classic[1].removesuffix("-mantle") if classic else None
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}"):
+            _add_line(row, cells)
+
+
+def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
+    usage_type, resource = text(row, "line_item_usage_type") or "", text(row, "line_item_resource_id")
+    service = text(row, "product_product_name") or text(row, "product_servicename")
+    if text(row, "bill_billing_period_start_date") is not None:
+        cells.cover(moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date"))
+    payer = text(row, "bill_payer_account_id")
+    if payer is not None:
+        cells.accounts.add(payer)
+    if not _is_bedrock(text(row, "line_item_product_code"), service, usage_type, resource):
+        return
+    start, end = moment(row, "line_item_usage_start_date"), moment(row, "line_item_usage_end_date")
+    end = max(end, start + 1)
+    if text(row, "bill_billing_period_start_date") is None:
+        cells.cover(start, end)
+    cost = number(row, "line_item_net_unblended_cost")
+    if cost is None:
+        cost = required(number(row, "line_item_unblended_cost"), "line_item_unblended_cost")
+    currency, type = text(row, "line_item_currency_code"), text(row, "line_item_line_item_type") or "Usage"
+    tier = cloud_meters.tier(cloud_meters.words(usage_type))
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=start,
+        end=end,
+        account=text(row, "line_item_usage_account_id"),
+        key=text(row, "line_item_iam_principal"),
+        model=_model(resource, service, usage_type),
+        tier=tier,
+        region=_region(usage_type),
+        batch=tier == "batch",
+    )
+    if type in _TYPES or ("Discount" in type and type != "DiscountedUsage"):
+        cells.money(bucket, _TYPES.get(type, "discount"), cost, currency)
+        return
+    unit = text(row, "pricing_unit") or ""
+    _add(cells, bucket, usage_type, number(row, "line_item_usage_amount"), unit, cost, currency)
+
+
+_METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number_, page in enumerate(document.pages(), start=1):
+        names = [str(each.get("Key", "")) for each in objects(page.get("GroupDefinitions"), "GroupDefinitions")]
+        for place, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
+            where = f"page {number_}, result {place}"
+            groups = objects(None, "Groups")
+            with cells.row(where):
+                period = inner(result, "TimePeriod")
+                cells.cover(moment(period, "Start"), moment(period, "End"))
+                groups = objects(result.get("Groups"), "Groups")
+            for each, group in enumerate(groups, start=1):
+                with cells.row(f"{where}, group {each}"):
+                    _add_group(group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells)
+
+
+def _add_group(
+    group: Mapping[str, Any], names: list[str], period: Mapping[str, Any], is_estimated: bool, cells: Cells
+) -> None:
+    keys = group.get("Keys")
+    said = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
+    usage_type, service = said.get("USAGE_TYPE", ""), said.get("SERVICE")
+    if not _is_bedrock(usage_type, service):
+        return
+    metrics = inner(group, "Metrics")
+    money = next((inner(metrics, name) for name in _METRICS if name in metrics), {})
+    quantity = inner(metrics, "UsageQuantity")
+    tier = cloud_meters.tier(cloud_meters.words(usage_type)) if usage_type else None
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=moment(period, "Start"),
+        end=moment(period, "End"),
+        account=said.get("LINKED_ACCOUNT"),
+        model=_model(None, service, usage_type),
+        tier=tier,
+        region=_region(usage_type),
+        batch=None if tier is None else tier == "batch",
+        open=is_estimated,
+    )
+    cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
+    if not usage_type:
+        cells.money(bucket, "cost", cost, text(money, "Unit"))
+        return
+    amount = number(quantity, "Amount")
+    _add(cells, bucket, usage_type, amount, text(quantity, "Unit") or "", cost, text(money, "Unit"))
+
+
+AWS_CUR = Source(
+    name="aws_cur",
+    title="AWS Cost and Usage Report",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("line_item_usage_type", "line_item_usage_start_date"),
+    read_table=_read_table,
+)
+AWS_COST_EXPLORER = Source(
+    name="aws_cost_explorer",
+    title="AWS Cost Explorer",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_document=lambda document: any("ResultsByTime" in page for page in document.pages()),
+    read_document=_read_document,
+)

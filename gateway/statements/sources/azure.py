@@ -1,0 +1,110 @@
+"""
+Azure's cost details: a row for each resource, meter and day, as far as it is of Azure OpenAI or Foundry.
+
+The names of columns differ by agreement in their letters. Meters are named by hand, each its own way: words are read,
+and a meter without a known kind is money of no tokens. The finest owner is the resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from gateway.statements import cloud_meters
+from gateway.statements.cells import Bucket, Cells
+from gateway.statements.source import DAY_S, Source, Table
+from gateway.statements.values import Damaged, moment, number, required, text
+from spool.statements.rules import EXACT
+
+PROVIDER = "azure.ai.openai"
+_SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")
+_CHARGES = {"refund": "credit", "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
+_REGIONS = {"glbl": "global", "gl": "global", "global": "global", "dzone": "data_zone", "dz": "data_zone",
+            "zone": "data_zone", "regnl": "regional", "rgnl": "regional", "regional": "regional"}  # fmt: skip
+# Words of a meter that are not of the model's name.
+_NO_MODEL = frozenset({
+    *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
+    "output", "opt", "outpt", "tokens", "token", "1m", "1k", "shortco", "longco", "aud", "audio", "img", "image",
+    "cache", "read", "write",
+})  # fmt: skip
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}"):
+            _add(row, cells)
+
+
+def _add(row: Mapping[str, Any], cells: Cells) -> None:
+    start = moment(row, "date")
+    start -= start % DAY_S
+    cells.cover(start, start + DAY_S)
+    account = text(row, "billingaccountid")
+    if account is not None:
+        cells.accounts.add(account)
+    resource, meter = text(row, "resourceid") or text(row, "instancename"), text(row, "metername") or ""
+    said_of = (text(row, "metercategory"), text(row, "metersubcategory"), text(row, "consumedservice"), resource)
+    if not any(word in (each or "").lower() for each in said_of for word in _SERVICES):
+        return
+    said = cloud_meters.words(meter)
+    tier = cloud_meters.tier(said)
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=start,
+        end=start + DAY_S,
+        account=resource,
+        model=_model(meter),
+        tier=tier,
+        region=next((_REGIONS[word] for word in said if word in _REGIONS), None),
+        batch=tier == "batch",
+    )
+    cost, currency = _cost(row)
+    charge = (text(row, "chargetype") or "usage").lower()
+    rounding = number(row, "roundingadjustment")
+    if rounding:
+        cells.money(bucket, "rounding", rounding, currency)
+    if charge != "usage":
+        cells.money(bucket, _CHARGES.get(charge, "throughput"), cost, currency)
+        return
+    unit = text(row, "unitofmeasure") or ""
+    kind = None if "hour" in unit.lower() or "ptu" in said else cloud_meters.token_kind(said)
+    if kind is None:
+        cells.money(bucket, "throughput" if "hour" in unit.lower() or "ptu" in said else "other", cost, currency)
+        return
+    size = cloud_meters.unit_size(unit)
+    if size is None:
+        raise Damaged("unitofmeasure does not say how many tokens a unit is")
+    quantity = required(number(row, "quantity"), "quantity")
+    known = cost if currency in (None, "USD") else Decimal(0)
+    cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
+    cells.money(bucket, kind, cost, currency)
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None]:
+    """What was billed; in dollars where those are the currency of prices and the bill is in another one."""
+    billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
+    cost = number(row, "costinbillingcurrency")
+    if cost is None:
+        cost = required(number(row, "cost"), "cost")
+    in_prices = number(row, "costinpricingcurrency")
+    if billing not in (None, "USD") and text(row, "pricingcurrency") == "USD" and in_prices is not None:
+        return in_prices, "USD"
+    if billing not in (None, "USD") and text(row, "costinusd") is not None:
+        return EXACT.plus(required(number(row, "costinusd"), "costinusd")), "USD"
+    return cost, billing
+
+
+def _model(meter: str) -> str | None:
+    found = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
+    return "-".join(found).lower() or None
+
+
+AZURE_COSTS = Source(
+    name="azure_costs",
+    title="Azure cost details",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("metername", "date", "quantity") and not table.has("chargeperiodstart"),
+    read_table=_read_table,
+)

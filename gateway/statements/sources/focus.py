@@ -1,0 +1,103 @@
+"""
+FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
+
+A correction belongs to the bill that it stands in. Charges that a seller on a marketplace collects have a billed cost
+of 0 in AWS's exports: what they cost is in the effective cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.statements import cloud_meters
+from gateway.statements.cells import Bucket, Cells
+from gateway.statements.source import DAY_S, Source, Table
+from gateway.statements.values import Damaged, moment, number, required, text
+from spool import providers
+
+AI = "ai and machine learning"
+_SELLERS = {
+    "aws": "aws.bedrock", "amazon web services": "aws.bedrock", "microsoft": "azure.ai.openai",
+    "microsoft azure": "azure.ai.openai", "azure": "azure.ai.openai", "google cloud": "gcp.vertex_ai",
+    "google": "gcp.vertex_ai", "google cloud platform": "gcp.vertex_ai",
+}  # fmt: skip
+_CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": "throughput"}
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}"):
+            _add(row, cells)
+
+
+def _add(row: Mapping[str, Any], cells: Cells) -> None:
+    start, end = moment(row, "chargeperiodstart"), moment(row, "chargeperiodend")
+    if text(row, "billingperiodstart") is not None:
+        cells.cover(moment(row, "billingperiodstart"), moment(row, "billingperiodend"))
+    else:
+        cells.cover(start, end)
+    account = text(row, "billingaccountid")
+    if account is not None:
+        cells.accounts.add(account)
+    provider = _provider(row)
+    if provider is None:
+        return
+    meter = text(row, "skumeter") or text(row, "x_skumetername") or text(row, "chargedescription") or ""
+    said = cloud_meters.words(meter)
+    tier = cloud_meters.tier(said) if said else None
+    bucket = Bucket(
+        provider=provider,
+        start=start,
+        end=end,
+        account=text(row, "subaccountid"),
+        key=text(row, "x_apikey") or text(row, "resourceid"),
+        model=text(row, "x_model") or text(row, "skuid"),
+        tier=tier,
+        region=text(row, "regionid"),
+        batch=None if tier is None else tier == "batch",
+    )
+    billed, effective = number(row, "billedcost"), number(row, "effectivecost")
+    currency = text(row, "billingcurrency")
+    category = (text(row, "chargecategory") or "usage").lower()
+    cost = required(billed, "billedcost")
+    if not cost and effective and provider == "aws.bedrock" and category == "usage":
+        cost = effective
+    if category != "usage":
+        cells.money(bucket, _CATEGORIES.get(category, "other"), cost, currency)
+        return
+    unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
+    kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
+    if kind is None:
+        cells.money(bucket, "cost" if not said or "token" in unit.lower() else "other", cost, currency)
+        return
+    quantity = number(row, "consumedquantity")
+    if quantity is None:
+        quantity = number(row, "pricingquantity")
+    size = cloud_meters.unit_size(unit)
+    if size is None:
+        raise Damaged("consumedunit does not say how many tokens a unit is")
+    cells.tokens(bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity"))
+    cells.money(bucket, kind, cost, currency)
+
+
+def _provider(row: Mapping[str, Any]) -> str | None:
+    """Who bills; None if the row is not of AI."""
+    names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
+    said = next((name for each in names if (name := text(row, each)) is not None), None)
+    if said is None:
+        raise Damaged("ProviderName is missing")
+    cloud = _SELLERS.get(said.lower())
+    if cloud is not None:
+        return cloud if (text(row, "servicecategory") or "").lower() == AI else None
+    return providers.canonical(said)
+
+
+FOCUS = Source(
+    name="focus",
+    title="FOCUS 1.x",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("chargeperiodstart", "billedcost", "chargecategory"),
+    read_table=_read_table,
+)

@@ -1,0 +1,98 @@
+"""
+OpenAI's costs: pages of `/v1/organization/costs` and the dashboard's export of them. They agree with the invoice.
+
+A line item is free text: `MODEL, input` and the like are money for tokens. Its quantities are not read: the tokens are
+those of the usage report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.statements.cells import Bucket, Cells
+from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.values import inner, moment, number, objects, required, text
+
+_OBJECT = "organization.costs.result"
+_TOKENS = re.compile(r"(.+), (cached input|cache write|input|output)")
+_KINDS = {"cached input": "cache_read", "cache write": "cache_write", "input": "input", "output": "output"}
+_STORAGE = "gibibyte_hours"
+_OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "file search": "file_search"}
+
+
+def _is_document(document: Document) -> bool:
+    return any(
+        result.get("object") == _OBJECT
+        for page in document.pages()
+        for bucket in page.get("data") or ()
+        if isinstance(bucket, dict)
+        for result in bucket.get("results") or ()
+        if isinstance(result, dict)
+    )
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number_, page in enumerate(document.pages(), start=1):
+        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
+            where = f"page {number_}, bucket {place}"
+            results = objects(None, "results")
+            with cells.row(where):
+                cells.cover(moment(bucket, "start_time"), moment(bucket, "end_time"))
+                results = objects(bucket.get("results"), "results")
+            for each, result in enumerate(results, start=1):
+                with cells.row(f"{where}, result {each}"):
+                    amount = inner(result, "amount")
+                    money = {"value": amount.get("value"), "currency": amount.get("currency")}
+                    _add(result, money, moment(bucket, "start_time"), moment(bucket, "end_time"), cells)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}"):
+            start, end = moment(row, "start_time"), moment(row, "end_time")
+            cells.cover(start, end)
+            account = text(row, "organization_id")
+            if account is not None:
+                cells.accounts.add(account)
+            if text(row, "amount_value") is not None:
+                money = {"value": row["amount_value"], "currency": row.get("amount_currency")}
+                _add(row, money, start, end, cells)
+
+
+def _add(row: Mapping[str, Any], money: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
+    kind, model = _kind(text(row, "line_item"), text(row, "quantity_unit"))
+    bucket = Bucket(
+        provider="openai",
+        start=start,
+        end=end,
+        account=text(row, "project_id"),
+        key=text(row, "api_key_id"),
+        model=model,
+    )
+    cells.money(bucket, kind, required(number(money, "value"), "amount.value"), text(money, "currency"))
+
+
+def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
+    if line is None:
+        return "cost", None
+    found = _TOKENS.fullmatch(line)
+    if found is not None:
+        return _KINDS[found[2]], found[1]
+    if unit == _STORAGE:
+        return "storage", None
+    folded = line.lower()
+    known = next((kind for words, kind in _OTHERS.items() if words in folded), None)
+    return known or re.sub(r"[^a-z0-9]+", "_", folded).strip("_")[:60] or "other", None
+
+
+OPENAI_COSTS = Source(
+    name="openai_costs",
+    title="OpenAI costs",
+    settle_s=2 * DAY_S,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("start_time", "amount_value", "line_item"),
+    read_table=_read_table,
+)

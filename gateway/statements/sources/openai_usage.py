@@ -1,0 +1,100 @@
+"""
+OpenAI's usage: pages of `/v1/organization/usage/completions` and the like, and the dashboard's export of them.
+
+`input_tokens` hold cached tokens and those written to the cache; audio and images stand apart here. A bucket without
+data is covered all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from gateway.statements.cells import Bucket, Cells
+from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.values import Damaged, count, flag, moment, objects, text
+
+_OBJECT = "organization.usage."
+_MEDIA = ("audio", "image")
+
+
+def _is_document(document: Document) -> bool:
+    return any(
+        str(result.get("object", "")).startswith(_OBJECT)
+        for page in document.pages()
+        for bucket in page.get("data") or ()
+        if isinstance(bucket, dict)
+        for result in bucket.get("results") or ()
+        if isinstance(result, dict)
+    )
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number, page in enumerate(document.pages(), start=1):
+        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
+            where = f"page {number}, bucket {place}"
+            results = objects(None, "results")
+            with cells.row(where):
+                cells.cover(moment(bucket, "start_time"), moment(bucket, "end_time"))
+                results = objects(bucket.get("results"), "results")
+            for each, result in enumerate(results, start=1):
+                with cells.row(f"{where}, result {each}"):
+                    _add(result, moment(bucket, "start_time"), moment(bucket, "end_time"), cells)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}"):
+            start, end = moment(row, "start_time"), moment(row, "end_time")
+            cells.cover(start, end)
+            if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
+                _add(row, start, end, cells)
+
+
+def _add(row: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
+    bucket = Bucket(
+        provider="openai",
+        start=start,
+        end=end,
+        account=text(row, "project_id"),
+        key=text(row, "api_key_id"),
+        model=text(row, "model"),
+        tier=text(row, "service_tier"),
+        batch=flag(row, "batch"),
+    )
+    requests = count(row, "num_model_requests")
+    whole, output = count(row, "input_tokens"), count(row, "output_tokens") or Decimal(0)
+    if whole is None and requests is None:
+        raise Damaged("input_tokens and num_model_requests are missing")
+    whole = whole or Decimal(0)
+    read, written = (
+        count(row, "input_cached_tokens") or Decimal(0),
+        count(row, "input_cache_write_tokens") or Decimal(0),
+    )
+    fresh = whole - read - written
+    for medium in _MEDIA:
+        said = count(row, f"input_{medium}_tokens") or Decimal(0)
+        fresh -= said
+        cells.tokens(bucket, f"{medium}_input", said)
+        said = count(row, f"output_{medium}_tokens") or Decimal(0)
+        output -= said
+        cells.tokens(bucket, f"{medium}_output", said)
+    if fresh < 0 or output < 0:
+        raise Damaged("the parts of the tokens are more than their sum")
+    cells.tokens(bucket, "input", fresh)
+    cells.tokens(bucket, "cache_read", read)
+    cells.tokens(bucket, "cache_write", written)
+    cells.tokens(bucket, "output", output)
+    cells.requests(bucket, requests)
+
+
+OPENAI_USAGE = Source(
+    name="openai_usage",
+    title="OpenAI usage",
+    settle_s=2 * DAY_S,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("start_time", "num_model_requests", "input_tokens"),
+    read_table=_read_table,
+)

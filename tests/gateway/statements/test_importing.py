@@ -1,0 +1,156 @@
+"""Files of reports: recognised, bounded, put together where they are parts, and never a crash."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.statements.sources.list import SOURCES
+from spool.errors import Invalid
+from spool.statements.values import DAY_S
+from tests.gateway.statements.test_cases import INPUTS, READ_AT
+
+USAGE = next(path for path in INPUTS if path.parent.name == "openai_usage" and path.suffix == ".json")
+CUR = next(path for path in INPUTS if path.parent.name == "aws_cur")
+
+
+def reports(
+    *contents: bytes, source: str | None = None, most: int = 1000, read_at: float = READ_AT
+) -> list[ReadReport]:
+    files = [ReportFile(name=f"{place}", content=each, read_at=read_at) for place, each in enumerate(contents)]
+    return read_reports(files, source=source, account=None, most=most)
+
+
+def test_parts_of_one_report_are_one_statement() -> None:
+    """Files of a source whose reports are cut into parts; the same file twice is one."""
+    head, *lines = CUR.read_bytes().splitlines(keepends=True)
+    whole, split = reports(CUR.read_bytes()), reports(head + b"".join(lines[:5]), head + b"".join(lines[5:]))
+    assert 1 == len(split)
+    assert whole[0].statement is not None
+    assert split[0].statement is not None
+    assert set(whole[0].statement.rows) == set(split[0].statement.rows)
+    [twice] = reports(CUR.read_bytes(), CUR.read_bytes())
+    assert twice.statement is not None
+    assert whole[0].statement.rows == twice.statement.rows
+
+
+def test_whole_pages_stand_apart() -> None:
+    """A bucket that two files hold is one of them, not both."""
+    again = USAGE.read_bytes() + b" "
+    assert 2 == len(reports(USAGE.read_bytes(), again))
+
+
+def test_days_are_open_until_they_have_settled() -> None:
+    """By when the provider said it, and by what the report says itself."""
+    first = reports(USAGE.read_bytes())[0].statement
+    assert first is not None
+    read_at = first.start + DAY_S + SOURCES["openai_usage"].settle_s
+    for late, settled in ((0, {True}), (-1, {False})):
+        [report] = reports(USAGE.read_bytes(), read_at=read_at + late)
+        assert report.statement is not None
+        assert settled == {row.settled for row in report.statement.rows}
+
+
+def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
+    """As far as the limit, which counts what is inflated; a file was read at the latest when it was written."""
+    path = tmp_path / "report.csv.gz"
+    content = CUR.read_bytes()
+    path.write_bytes(gzip.compress(content))
+    os.utime(path, (READ_AT, READ_AT))
+    opened = open_report(path, most=len(content), now=READ_AT + 9.0)
+    assert (content, float(READ_AT)) == (opened.content, opened.read_at)
+    assert READ_AT - 9 == open_report(path, most=len(content), now=READ_AT - 9.0).read_at
+    with pytest.raises(Invalid, match="max_file_bytes"):
+        open_report(path, most=len(content) - 1, now=READ_AT)
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", None])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """With its name."""
+    path = tmp_path / "report.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Invalid, match=r"report\.gz cannot be read"):
+        open_report(path, most=1000, now=READ_AT)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\x00", b"{", b"[]", b"{}", b"[1]", b"null", b"a,b\n1,2\n", b"\xff\xfe\x00", b"[" * 100_000,
+        b'{"data": 5}', b'{"data": [5]}', b'{"data": [{"results": 5}]}', b'{"ResultsByTime"', b"a\x00,b\n",
+    ],
+)  # fmt: skip
+def test_what_is_no_report_is_refused(content: bytes) -> None:
+    """With the sources that there are."""
+    with pytest.raises(Invalid):
+        reports(content)
+
+
+def test_what_is_named_is_not_guessed() -> None:
+    """A page without data is of no known source until it is named."""
+    empty = b'{"data": [{"start_time": 1785542400, "end_time": 1785628800, "results": []}]}'
+    with pytest.raises(Invalid, match="--source"):
+        reports(empty)
+    [report] = reports(empty, source="openai_usage")
+    assert report.statement is not None
+    assert (1785542400, 1785628800, ()) == (report.statement.start, report.statement.end, report.statement.rows)
+    for wrong in ("openai", "aws_cur"):
+        with pytest.raises(Invalid):
+            reports(empty, source=wrong)
+
+
+def test_cells_are_bounded() -> None:
+    """Up to the limit they are read; one more is an error that names the setting."""
+    [report] = reports(CUR.read_bytes())
+    assert report.statement is not None
+    cells = len(report.statement.rows)
+    assert cells == len(reports(CUR.read_bytes(), most=cells)[0].statement.rows)  # type: ignore[union-attr]
+    with pytest.raises(Invalid, match=r"reconciliation\.max_rows"):
+        reports(CUR.read_bytes(), most=cells - 1)
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_damage_is_never_a_crash(path: Path) -> None:
+    """Whatever byte of a report is another one, or whatever value of its JSON, it is read or refused."""
+    chance = random.Random(path.name)
+    content = path.read_bytes()
+    source = path.parent.name
+    for _ in range(150):
+        place = chance.randrange(len(content))
+        damaged = content[:place] + bytes([chance.randrange(256)]) + content[place + 1 + chance.randrange(3) :]
+        try:
+            reports(damaged, source=source)
+        except Invalid:
+            continue
+    if path.suffix == ".json":
+        for swapped in _swapped(json.loads(content), chance):
+            try:
+                reports(json.dumps(swapped).encode(), source=source)
+            except Invalid:
+                continue
+
+
+def _swapped(document: object, chance: random.Random) -> list[object]:
+    """The document with one value of another kind, many times."""
+    found = []
+    for _ in range(150):
+        copy = json.loads(json.dumps(document))
+        at = copy
+        while True:
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            if not keys:
+                break
+            key = chance.choice(keys)
+            if not isinstance(at[key], dict | list) or chance.random() < 0.2:
+                at[key] = chance.choice([None, -1, "x", [], {}, [1], True, 1e300, {"a": [2]}, "", "1e999"])
+                break
+            at = at[key]
+        found.append(copy)
+    return found
