@@ -57,6 +57,7 @@ from gateway.operator.money import (
     recommendations,
     reconciliation,
     report,
+    statements,
     views,
 )
 from gateway.operator.requests import OperatorRequest
@@ -296,6 +297,12 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/allocation/jobs/{id}", VIEWER, allocation.show_job, "Show a publish job"),
     _call("POST", "/allocation/jobs/{id}/cancel", OPERATOR, allocation.cancel_job,
           "Cancel a publish job that is not begun"),
+    _call("GET", "/statements", VIEWER, statements.list_statements, "List what providers billed, by source and month",
+          lists=statements.STATEMENTS),
+    _call("POST", "/statements", OPERATOR, statements.import_statements, "Import reports of providers",
+          takes=statements.StatementFiles),
+    _call("DELETE", "/statements/{id}", OPERATOR, statements.delete_statement, "Forget a month of a source"),
+
     _call("GET", "/reconciliation", VIEWER, reconciliation.reconciliation, "What was billed against what was counted",
           optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",

@@ -304,6 +304,7 @@ class Assembler:
             max_budgets=lambda: self.config.budgets.max,
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
+            reconciliation=lambda: self.config.reconciliation,
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),
             reconciler=reconciler(storage, self.clock, lambda: self.config),

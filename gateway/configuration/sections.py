@@ -320,6 +320,19 @@ class ReconciliationSettings:
         "percent of the billed money by which a settled day may differ, at least a cent for each row",
     )
     tolerance_tokens: Decimal = setting(Decimal(1), "percent of the billed tokens by which a settled day may differ")
+    settle: Duration = setting(
+        0.0,
+        "the least time until figures of a provider are final; each source has its own: [statements](statements.md)",
+    )
+    max_file_bytes: Size = setting(
+        256 * MIB,
+        "bytes of an imported report, inflated",
+        edge="a larger one is refused: import a shorter span",
+        least=KIB,
+    )
+    max_rows: int = setting(
+        200_000, "different cells of an imported report", edge="one more: refused; import a shorter span", least=1
+    )
     owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")
 
 

@@ -23,6 +23,7 @@ from gateway.configuration.sections import (
     BudgetSettings,
     Config,
     McpSettings,
+    ReconciliationSettings,
     ServerSettings,
     ViewSettings,
 )
@@ -186,6 +187,7 @@ class OperatorServices:
     partial_reports: PartialReports | None = None
     adviser: Adviser | None = None
     reconciler: Reconciler | None = None
+    reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     copy: Callable[[Path], Awaitable[None]] | None = None
     event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing

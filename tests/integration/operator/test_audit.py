@@ -149,6 +149,11 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("export_bundle", "POST", "/bundles/export", bundle)
         await operators.change("import_bundle", "POST", "/bundles/import", bundle)
 
+        report = Path(__file__).parents[2] / "cases/statements/openai_usage/page.json"
+        await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})
+        [month] = (await operators.ask("GET", "/statements"))["statements"]
+        await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
+
         await operators.change("inspect", "POST", "/insights/run", {})
         insight = await services.require_registry().insights.create(Draft(title="Spike"), actor=ACTOR)
         await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})

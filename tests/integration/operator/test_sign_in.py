@@ -101,6 +101,7 @@ async def test_nothing_opens_without_a_session(server: OperatorServer, call: Any
         ("/backup", {"directory": "/tmp/stolen"}),
         ("/bundles/export", {"file": "/tmp/stolen", "key": "long enough for it"}),
         ("/bundles/import", {"file": "/etc/passwd", "key": "long enough for it"}),
+        ("/statements", {"files": ["/etc/passwd"]}),
     ],
 )
 async def test_no_session_reads_or_writes_files(server: OperatorServer, path: str, body: object) -> None:

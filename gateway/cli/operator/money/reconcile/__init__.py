@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.money.reconcile.report import report
+from gateway.cli.operator.money.reconcile.statements import COLUMNS, delete_statement, import_statements
 
 
 @click.group()
@@ -12,4 +14,14 @@ def reconcile() -> None:
     """What providers billed, beside what was counted. Every difference has its cause."""
 
 
+reconcile.add_command(import_statements)
+list_command(
+    reconcile,
+    "statements",
+    root="statements",
+    columns=COLUMNS,
+    filters={"source": "The kind of report.", "account": "", "month": "Such as 2026-10.", "provider": ""},
+    help="List what was imported, a line for each month.",
+)
+reconcile.add_command(delete_statement)
 reconcile.add_command(report)

@@ -1,0 +1,76 @@
+"""`tollhouse reconcile import` and `delete`: reports of providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.output import as_json, show_json
+
+COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--source", metavar="SOURCE", help="What kind of report it is; default: recognised by what is in it.")
+@click.option("--account", metavar="NAME", help="Whose report it is, if you have several; default: as the report says.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and keep nothing.")
+@as_json
+@with_client
+def import_statements(
+    client: OperatorClient,
+    files: tuple[Path, ...],
+    source: str | None,
+    account: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """
+    Import reports of what providers billed: JSON or CSV, also packed with gzip.
+
+    A report replaces what was known of its days and leaves all others. Files of one export that is cut into parts go
+    into one command.
+    """
+    body = {
+        "files": [str(file.absolute()) for file in files],
+        "source": source,
+        "account": account,
+        "dry_run": dry_run,
+    }
+    payload = client.request("POST", "/statements", body=body)
+    if as_json:
+        show_json(payload)
+        return
+    for each in payload["imports"]:
+        _show_import(each, dry_run=dry_run)
+
+
+@click.command("delete")
+@click.argument("id")
+@as_json
+@with_client
+def delete_statement(client: OperatorClient, id: str, as_json: bool) -> None:
+    """Forget a month of a source. A pull or an import brings it back."""
+    payload = client.request("DELETE", f"/statements/{part(id)}")
+    show_json(payload) if as_json else click.echo(f"statement {id} deleted")
+
+
+def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
+    files = ", ".join(each["files"])
+    if each["from"] is None:
+        click.echo(f"{files}: {each['source']}, and nothing in it")
+    else:
+        verb = "would be" if dry_run else "are"
+        change = f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
+        account = f" {each['account']}" if each["account"] else ""
+        click.echo(f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; {change}")
+    for revision in each["revisions"]:
+        money = f"${revision['billed_before']} -> ${revision['billed']}"
+        click.echo(f"  {revision['day']}: {money}, {revision['tokens_before']} -> {revision['tokens']} tokens")
+    if each["damaged"]:
+        click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
+        for row in each["damaged_rows"]:
+            click.echo(f"    {row}", err=True)

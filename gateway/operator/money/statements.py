@@ -1,0 +1,145 @@
+"""The calls of the operator API on statements: reports of providers imported, listed and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.installation.local_path import local_path
+from gateway.operator.requests import OperatorRequest
+from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.statements.sources.list import SOURCES
+from spool.errors import Invalid
+from spool.statements.rules import day_text
+from spool.statements.values import StatementMonth, StatementOutcome
+
+MAX_FILES = 1000
+ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconcile import"
+
+
+class StatementFiles(RequestBody):
+    """
+    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what the report says.
+
+    A dry run says what would change, and keeps nothing.
+    """
+
+    files: tuple[str, ...]
+    source: str | None = None
+    account: str | None = None
+    dry_run: bool = False
+
+
+def _shown(month: StatementMonth) -> dict[str, object]:
+    return {
+        "id": month.id,
+        "source": month.source,
+        "account": month.account,
+        "month": month.month,
+        "providers": list(month.providers),
+        "days": month.days,
+        "settled_days": month.settled,
+        "rows": month.rows,
+        "billed": f"{month.billed:f}",
+        "name": month.name,
+        "read_at": moment(month.read_at),
+        "imported_at": moment(month.imported_at),
+    }
+
+
+STATEMENTS: List[StatementMonth] = List(
+    root="statements",
+    show=_shown,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "month": Sort(value=lambda row: row.month),
+        "source": Sort(value=lambda row: row.source),
+        "imported_at": Sort(value=lambda row: row.imported_at),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=tuple(SOURCES)),
+        "account": Filter(values=lambda row: (row.account,)),
+        "month": Filter(values=lambda row: (row.month,)),
+        "provider": Filter(values=lambda row: row.providers),
+    },
+)
+
+
+async def list_statements(request: OperatorRequest[None]) -> Result:
+    return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
+
+
+async def import_statements(request: OperatorRequest[StatementFiles]) -> Result:
+    given, settings = request.body, request.services.reconciliation()
+    if not 0 < len(given.files) <= MAX_FILES:
+        raise Invalid(f"give 1 to {MAX_FILES} files")
+    paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in given.files]
+    now = request.services.clock.now()
+
+    def read() -> list[ReadReport]:
+        files = [_open(path, settings.max_file_bytes, now) for path in paths]
+        return read_reports(
+            files,
+            source=given.source,
+            account=given.account,
+            most=settings.max_rows,
+            settle_s=settings.settle,
+        )
+
+    reports = await asyncio.to_thread(read)
+    table, shown = request.registry.statements, []
+    for report in reports:
+        outcome = None
+        if report.statement is not None:
+            outcome = await table.put(report.statement, actor=request.actor, dry_run=given.dry_run)
+        shown.append(_report(report, outcome))
+    return {"imports": shown, "dry_run": given.dry_run}
+
+
+async def delete_statement(request: OperatorRequest[None]) -> Result:
+    id = request.word("id")
+    await request.registry.statements.delete(id, actor=request.actor)
+    return {"deleted": id}
+
+
+def _open(path: Path, most: int, now: float) -> ReportFile:
+    return open_report(path, most=most, now=now)
+
+
+def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
+    statement = report.statement
+    shown: dict[str, object] = {
+        "source": report.source.name,
+        "files": list(report.names),
+        "read": report.read,
+        "damaged": report.damaged,
+        "damaged_rows": list(report.named),
+    }
+    if statement is None or outcome is None:
+        return {**shown, "account": "", "from": None, "to": None, "rows": 0, "days": 0, "days_new": 0,
+                "days_changed": 0, "revisions": []}  # fmt: skip
+    return {
+        **shown,
+        "account": statement.account,
+        "from": day_text(statement.start),
+        "to": day_text(statement.end - 1),
+        "rows": outcome.rows,
+        "days": outcome.days,
+        "days_new": outcome.days_new,
+        "days_changed": outcome.days_changed,
+        "revisions": [
+            {
+                "day": day_text(each.day),
+                "billed_before": f"{each.billed_before:f}",
+                "billed": f"{each.billed:f}",
+                "tokens_before": f"{each.tokens_before:f}",
+                "tokens": f"{each.tokens:f}",
+            }
+            for each in outcome.revisions
+        ],
+    }

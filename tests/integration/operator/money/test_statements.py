@@ -1,0 +1,95 @@
+"""Statements over the operator API and by command: imported, listed, restated, deleted, and refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import ReconciliationSettings
+from tests.integration.operator.server import OperatorServer, operator_server
+
+pytestmark = pytest.mark.asyncio
+
+CASES = Path(__file__).parents[3] / "cases/statements"
+PAGE = CASES / "openai_costs/page.json"
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as server:
+        yield server
+
+
+async def test_a_report_is_imported_once(server: OperatorServer) -> None:
+    """The second time it changes nothing; a dry run keeps nothing; damaged rows are named."""
+    for dry_run, new in ((True, 2), (False, 2), (False, 0)):
+        answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": dry_run})
+        [done] = answer.payload["imports"]
+        told = (done["source"], done["from"], done["to"], done["days_new"], done["days_changed"], done["damaged"])
+        assert ("openai_costs", "2026-08-01", "2026-08-02", new, 0, 1) == told
+        assert ["page 1, bucket 1, result 6: value is no number"] == done["damaged_rows"]
+    [month] = (await server.ask("GET", "/statements")).payload["statements"]
+    assert ("2026-08", ["openai"], 2, "5.5034569090123456789") == tuple(
+        month[name] for name in ("month", "providers", "days", "billed")
+    )
+
+
+async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) -> None:
+    """With the amounts before and after, to the last digit."""
+    await server.ask("POST", "/statements", {"files": [str(PAGE)]})
+    restated = tmp_path / "again.json"
+    restated.write_text(PAGE.read_text().replace('"value":5,', '"value":4.5,'))
+    [done] = (await server.ask("POST", "/statements", {"files": [str(restated)]})).payload["imports"]
+    [revision] = done["revisions"]
+    assert ("2026-08-01", "5.5034569090123456789", "5.0034569090123456789") == (
+        revision["day"], revision["billed_before"], revision["billed"],
+    )  # fmt: skip
+
+
+async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None:
+    """By source, account, month and provider; what is gone is gone."""
+    files = [str(path) for path in CASES.glob("*/*") if not path.name.endswith(".expected.json")]
+    assert 200 == (await server.ask("POST", "/statements", {"files": files})).status
+    listed = (await server.ask("GET", "/statements", provider="aws.bedrock")).payload["statements"]
+    assert {"aws_cur", "aws_cost_explorer", "focus"} == {row["source"] for row in listed}
+    [month] = (await server.ask("GET", "/statements", source="aws_cur", month="2026-08")).payload["statements"]
+    assert {"deleted": month["id"]} == (await server.ask("DELETE", f"/statements/{month['id']}")).payload
+    assert [] == (await server.ask("GET", "/statements", source="aws_cur")).payload["statements"]
+    assert 404 == (await server.ask("DELETE", f"/statements/{month['id']}")).status
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"files": []}, "files"),
+        ({"files": ["page.json"]}, "absolute path"),
+        ({"files": ["/nowhere/page.json"]}, "cannot be read"),
+        ({"files": [str(PAGE)], "source": "nobody"}, "there are: openai_usage"),
+        ({"files": [str(PAGE)], "source": "aws_cur"}, "no JSON"),
+        ({"files": [str(PAGE.parent)]}, "cannot be read"),
+    ],
+)
+async def test_what_cannot_be_imported_is_refused(server: OperatorServer, body: object, words: str) -> None:
+    """With what to do, and nothing is kept."""
+    status, type, message = (await server.ask("POST", "/statements", body)).error
+    assert (400, "invalid") == (status, type)
+    assert words in message
+    assert [] == (await server.ask("GET", "/statements")).payload["statements"]
+
+
+async def test_a_large_report_is_refused(server: OperatorServer) -> None:
+    """By its bytes and by its cells, with the names of the settings."""
+    size = PAGE.stat().st_size
+    for settings, words in (
+        (ReconciliationSettings(max_file_bytes=size), ""),
+        (ReconciliationSettings(max_file_bytes=size - 1), "reconciliation.max_file_bytes"),
+        (ReconciliationSettings(max_rows=5), "reconciliation.max_rows"),
+    ):
+        server.services.reconciliation = lambda settings=settings: settings  # type: ignore[misc]
+        answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": True})
+        assert words in json.dumps(answer.payload)
+        assert (400 if words else 200) == answer.status
