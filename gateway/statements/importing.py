@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.normalise.reading.values import exact
 from gateway.statements.cells import Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.sources.list import SOURCES
 from gateway.statements.values import Damaged
 from spool.errors import Invalid
@@ -42,7 +42,7 @@ class ReportFile:
 class ReadReport:
     """What was read of the files of one source."""
 
-    source: Source
+    source: ReportSource
     names: tuple[str, ...]
     statement: Statement | None  # None: there is nothing in it
     read: int
@@ -72,7 +72,7 @@ def read_reports(
     files: Sequence[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
 ) -> list[ReadReport]:
     """The statements of files, in their order. Invalid if one is of no known source."""
-    groups: list[tuple[Source, list[_Part]]] = []
+    groups: list[tuple[ReportSource, list[_Part]]] = []
     seen: set[bytes] = set()
     for file in files:
         if file.content in seen:
@@ -88,7 +88,7 @@ def read_reports(
     return [_read(found, parts, account, most, settle_s) for found, parts in groups]
 
 
-def _read(source: Source, parts: Sequence[_Part], account: str | None, most: int, settle_s: float) -> ReadReport:
+def _read(source: ReportSource, parts: Sequence[_Part], account: str | None, most: int, settle_s: float) -> ReadReport:
     cells = Cells(most=most)
     for file, opened in parts:
         try:
@@ -128,7 +128,7 @@ def _read(source: Source, parts: Sequence[_Part], account: str | None, most: int
     )
 
 
-def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Source:
+def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
     if wanted is not None:
         source = SOURCES.get(wanted)
         if source is None:

@@ -40,7 +40,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ReportSource:
     """
     `is_document` and `is_table` recognise the report, `read_document` and `read_table` read it into cells.
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source
+from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.values import count, inner, kept, moment, number, objects, required, text
 from spool.statements.rules import EXACT
 
@@ -96,14 +96,14 @@ def _read_costs(document: Document, cells: Cells) -> None:
     _results(document, cells, add)
 
 
-ANTHROPIC_USAGE = Source(
+ANTHROPIC_USAGE = ReportSource(
     name="anthropic_usage",
     title="Anthropic usage report",
     settle_s=DAY_S,
     is_document=lambda document: _any_result(document, "uncached_input_tokens", "output_tokens"),
     read_document=_read_usage,
 )
-ANTHROPIC_COSTS = Source(
+ANTHROPIC_COSTS = ReportSource(
     name="anthropic_costs",
     title="Anthropic cost report",
     settle_s=DAY_S,

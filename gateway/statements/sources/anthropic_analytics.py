@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.statements.cells import Cells
-from gateway.statements.source import DAY_S, Document, Source
+from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
 from gateway.statements.values import Damaged, count, inner, moment, objects, text
 
@@ -59,7 +59,7 @@ def _read_costs(document: Document, cells: Cells) -> None:
     _rows(document, cells, add)
 
 
-ANTHROPIC_ANALYTICS_USAGE = Source(
+ANTHROPIC_ANALYTICS_USAGE = ReportSource(
     name="anthropic_analytics_usage",
     title="Anthropic usage analytics",
     settle_s=DAY_S,
@@ -67,7 +67,7 @@ ANTHROPIC_ANALYTICS_USAGE = Source(
     is_document=lambda document: _has_rows(document, "usage"),
     read_document=_read_usage,
 )
-ANTHROPIC_ANALYTICS_COSTS = Source(
+ANTHROPIC_ANALYTICS_COSTS = ReportSource(
     name="anthropic_analytics_costs",
     title="Anthropic cost analytics",
     settle_s=DAY_S,

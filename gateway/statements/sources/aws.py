@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import inner, moment, number, objects, required, text
 
 PROVIDER = "aws.bedrock"
@@ -171,7 +171,7 @@ def _add_group(
     _add(cells, bucket, usage_type, amount, text(quantity, "Unit") or "", cost, text(money, "Unit"))
 
 
-AWS_CUR = Source(
+AWS_CUR = ReportSource(
     name="aws_cur",
     title="AWS Cost and Usage Report",
     settle_s=3 * DAY_S,
@@ -179,7 +179,7 @@ AWS_CUR = Source(
     is_table=lambda table: table.has("line_item_usage_type", "line_item_usage_start_date"),
     read_table=_read_table,
 )
-AWS_COST_EXPLORER = Source(
+AWS_COST_EXPLORER = ReportSource(
     name="aws_cost_explorer",
     title="AWS Cost Explorer",
     settle_s=3 * DAY_S,

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Source, Table
+from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool.statements.rules import EXACT
 
@@ -100,7 +100,7 @@ def _model(meter: str) -> str | None:
     return "-".join(found).lower() or None
 
 
-AZURE_COSTS = Source(
+AZURE_COSTS = ReportSource(
     name="azure_costs",
     title="Azure cost details",
     settle_s=3 * DAY_S,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Source, Table
+from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool import providers
 
@@ -93,7 +93,7 @@ def _provider(row: Mapping[str, Any]) -> str | None:
     return providers.canonical(said)
 
 
-FOCUS = Source(
+FOCUS = ReportSource(
     name="focus",
     title="FOCUS 1.x",
     settle_s=3 * DAY_S,

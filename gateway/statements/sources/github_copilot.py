@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source
+from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.values import Damaged, inner, moment, number, objects, required, text
 
 
@@ -75,7 +75,7 @@ def _span(period: Mapping[str, Any]) -> tuple[int, int]:
     return start, int(datetime(year + 1, 1, 1, tzinfo=UTC).timestamp())
 
 
-GITHUB_COPILOT = Source(
+GITHUB_COPILOT = ReportSource(
     name="github_copilot",
     title="GitHub Copilot usage",
     settle_s=2 * DAY_S,

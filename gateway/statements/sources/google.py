@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import Damaged, inner, moment, number, objects, required, text
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
@@ -121,7 +121,7 @@ def _model(sku: str) -> str | None:
     return (found[1].strip().lower().replace(" ", "-") if found else "") or None
 
 
-GOOGLE_BILLING = Source(
+GOOGLE_BILLING = ReportSource(
     name="google_billing",
     title="Google Cloud billing export",
     settle_s=3 * DAY_S,

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, HOUR_S, Document, Source, Table
+from gateway.statements.source import DAY_S, HOUR_S, Document, ReportSource, Table
 from gateway.statements.values import Damaged, count, inner, moment, number, required, text
 from spool import providers
 
@@ -80,7 +80,7 @@ def _add(row: Mapping[str, Any], metadata: Mapping[str, Any], cells: Cells) -> N
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
-LITELLM = Source(
+LITELLM = ReportSource(
     name="litellm_spend_logs",
     title="LiteLLM spend logs",
     settle_s=HOUR_S,

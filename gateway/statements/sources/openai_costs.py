@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import inner, moment, number, objects, required, text
 
 _OBJECT = "organization.costs.result"
@@ -87,7 +87,7 @@ def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
     return known or re.sub(r"[^a-z0-9]+", "_", folded).strip("_")[:60] or "other", None
 
 
-OPENAI_COSTS = Source(
+OPENAI_COSTS = ReportSource(
     name="openai_costs",
     title="OpenAI costs",
     settle_s=2 * DAY_S,

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import Damaged, count, flag, moment, objects, text
 
 _OBJECT = "organization.usage."
@@ -89,7 +89,7 @@ def _add(row: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
     cells.requests(bucket, requests)
 
 
-OPENAI_USAGE = Source(
+OPENAI_USAGE = ReportSource(
     name="openai_usage",
     title="OpenAI usage",
     settle_s=2 * DAY_S,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
-from gateway.statements.source import DAY_S, Document, Source, Table
+from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import count, moment, number, objects, required, text
 
 
@@ -54,7 +54,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     cells.money(bucket, "cost", required(number(row, "usage"), "usage"))
 
 
-OPENROUTER = Source(
+OPENROUTER = ReportSource(
     name="openrouter_activity",
     title="OpenRouter activity",
     settle_s=DAY_S,
