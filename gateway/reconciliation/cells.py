@@ -103,14 +103,16 @@ def split(
     *,
     prices: Prices,
     levels: Levels,
+    metered: Iterable[int] = (),
     imputed: bool = False,
 ) -> Split:
     """
-    The parts of the difference of the rows given. Days without tokens in a statement have no volume.
+    The parts of the difference of the rows given. Days without tokens in a statement have no volume, unless they are
+    among the `metered`, of which a statement tells that nothing was used.
 
     `imputed`: no statement tells money, and the billed tokens count at our prices.
     """
-    found = Split(levels=levels)
+    found = Split(levels=levels, metered=set(metered))
     _add_sides(found, tokens, money, counted)
     paid_rates = _paid_rates(found)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(lambda: [0, 0]))
@@ -132,7 +134,7 @@ def split(
                 price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
-            volume = (said - have) * price
+            volume = (said - have) * price if said else -value
             if said != have:
                 found.extra[cell, meter] = said - have
             if volume:

@@ -123,6 +123,8 @@ def compare(facts: BothSides) -> Reconciliation:
     """The comparison of one provider, with every cause that was found."""
     told = billed(row for row in facts.rows if row.provider == facts.provider)
     of_tokens, of_money = one_source(told.tokens, facts.covered), one_source(told.money, facts.covered)
+    for source in sorted(facts.covered.keys() - told.sources):  # it tells that nothing was used
+        of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
     states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
     tokens = [row for row in told.tokens if row.day in compared and of_tokens.get(row.day) == row.source]
@@ -149,6 +151,7 @@ def compare(facts: BothSides) -> Reconciliation:
         counted,
         prices=prices,
         levels=levels_of(tokens, amounts, keys=keys.any),
+        metered=compared & set(of_tokens),
         imputed=not of_money,
     )
     case = Case(

@@ -18,14 +18,13 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     groups: dict[Cell, list[tuple[Cell, str]]] = defaultdict(list)
     for cell, meter in case.left.extra:
         groups[cell._replace(tier="")].append((cell, meter))
+    tokens: dict[Cell, int] = defaultdict(int)
+    for cell, sums in case.split.billed.items():
+        tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     entries = []
     tiers = set()
     for group, places in groups.items():
-        said = sum(
-            sum(sums.tokens.values())
-            for cell, sums in case.split.billed.items()
-            if cell._replace(tier="") == group
-        )  # fmt: skip
+        said = tokens[group]
         extras = [case.left.extra[place] for place in places]
         is_exchange = abs(sum(extras)) <= AGREES * said and sum(map(abs, extras)) > DIFFERS * said
         if is_exchange and len({cell.tier for cell, _ in places}) > 1:

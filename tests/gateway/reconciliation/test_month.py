@@ -176,6 +176,11 @@ async def test_a_day_without_a_statement() -> None:
     assert {DAYS[3]: "no statement"} == {int(line.name): line.state for line in found.days if line.state != AGREES}
     told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
     assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
+    assert told.days[3].parts["volume"] == -told.days[3].counted < 0 == told.days[3].billed_tokens
+    nothing = reconcile(BEDROCK, [], counts, covered={"aws_cur": frozenset(DAYS)})
+    assert {"differs"} == {line.state for line in nothing.days}
+    assert (0, 0) == (nothing.total.billed, nothing.total.billed_tokens)
+    assert nothing.total.counted == -nothing.total.parts["volume"] > 0
 
 
 @pytest.mark.parametrize("by", ["api_key", "team"])
