@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import threading
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -178,3 +179,21 @@ async def openid_provider(clock: Any) -> AsyncIterator[OpenIdProvider]:
         for event in provider.hang.values():
             event.set()
         await runner.cleanup()
+
+
+@contextmanager
+def openid_provider_beside(clock: Any) -> Iterator[OpenIdProvider]:
+    """On a thread of its own, for tests without an event loop. To browsers its name is another site than 127.0.0.1."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    manager = openid_provider(clock)
+    try:
+        provider = asyncio.run_coroutine_threadsafe(manager.__aenter__(), loop).result(30)
+        provider.url = provider.url.replace("127.0.0.1", "localhost")
+        yield provider
+        asyncio.run_coroutine_threadsafe(manager.__aexit__(None, None, None), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

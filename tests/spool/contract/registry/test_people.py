@@ -1,0 +1,97 @@
+"""People of an OpenID provider in a registry: one operator each, and sessions that end as they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spool.errors import AlreadyThere, NotAllowed
+from spool.registry.operators import ADMIN, SESSION_LIFE_S, VIEWER, Actor, Person, Session
+from spool.registry.registry import Registry
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+
+ROOT = Actor("root", "local")
+ADA = Person(
+    email="Ada@example.com",
+    role=VIEWER,
+    decides_role=False,
+    issuer="https://idp.example.com",
+    subject="a1",
+    session="s1",
+    groups=("x", 'y"'),
+    refreshes=True,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def came(
+    registry: Registry, person: Person = ADA, life_s: float = 3000, *, takes_accounts: bool = False
+) -> Session:
+    _, session = await registry.operators.sign_in_person(
+        person, address="here", life_s=life_s, takes_accounts=takes_accounts
+    )
+    return session
+
+
+async def test_what_is_known_of_a_person_is_kept(open_registry: RegistryOpener) -> None:
+    """Also when the registry is opened again."""
+    registry = await open_registry()
+    session = await came(registry)
+    [kept] = await registry.operators.sessions()
+    assert session == kept
+    assert (ADA.issuer, "a1", "s1", '["x", "y\\""]', True) == (
+        kept.issuer,
+        kept.subject,
+        kept.provider_session,
+        kept.groups,
+        kept.refreshes,
+    )
+    [operator] = await registry.operators.all()
+    assert ("ada@example.com", VIEWER, False, "a1") == (
+        operator.email,
+        operator.role,
+        operator.disabled,
+        operator.subject,
+    )
+
+
+async def test_who_decides_the_role(open_registry: RegistryOpener) -> None:
+    """The list of operators, or the provider; a new role ends the sessions of the old one."""
+    registry = await open_registry()
+    await came(registry)
+    assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role
+    session = await came(registry, replace(ADA, role=ADMIN, decides_role=True))
+    assert ADMIN == session.role
+    assert [session] == await registry.operators.sessions()
+
+
+async def test_names_are_not_taken_over(open_registry: RegistryOpener) -> None:
+    """Neither from another id at the provider, nor from a disabled operator."""
+    registry = await open_registry()
+    await came(registry)
+    with pytest.raises(AlreadyThere):
+        await came(registry, replace(ADA, subject="b2"), takes_accounts=True)
+    await registry.operators.change("ada@example.com", disabled=True, actor=ROOT)
+    assert [] == await registry.operators.sessions()
+    with pytest.raises(NotAllowed):
+        await came(registry)
+    [operator] = await registry.operators.all()
+    assert operator.disabled
+
+
+async def test_sessions_have_their_own_end(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """At most that of every session; a choice of them ends at once, and none is ended twice."""
+    registry = await open_registry()
+    long = await came(registry, life_s=10 * SESSION_LIFE_S)
+    short = await came(registry, replace(ADA, session="s2"), 60)
+    assert (SESSION_LIFE_S, 60) == (long.ends_at - clock.now(), short.ends_at - clock.now())
+    clock.move(60)
+    assert [long] == await registry.operators.sessions()
+    ended = [
+        await registry.operators.end_sessions_where(lambda one: one.provider_session == "s1", actor=ROOT)
+        for _ in range(2)
+    ]
+    assert [1, 0] == ended
