@@ -36,7 +36,8 @@ from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
-READS_BY_POST = {"relay_mcp", "diff_definition", "validate_definition"}  # their bodies are questions
+# Their bodies are questions; what assistants may write is held in test_assistants.py.
+READS_BY_POST = {"relay_mcp", "diff_definition", "validate_definition"}
 OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under its name: test_openid_sign_in.py
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 

@@ -15,7 +15,7 @@ from spool.registry.tables import insights as tables
 from spool.registry.tables.insights import KEPT_S, InsightTable
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
-from tests.spool.kept import kept_insights
+from tests.spool.kept import audit_rows, kept_insights
 
 ADA = Actor("ada@example.com", "local")
 DAY_S = 86400.0
@@ -198,3 +198,29 @@ async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
 async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
     changed = await table.change(id, status="on_hold", actor=ADA)
     return changed.status, changed.link
+
+
+@pytest.mark.asyncio
+async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
+    """It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is new."""
+    table = insights.table
+    draft = Draft(title="Spike", description="o3 doubled", category="spend")
+    first = await table.log(draft, actor=ADA)
+    await table.change(first.id, status="ignored", actor=ADA)
+    again = await table.log(draft, actor=ADA)
+    assert (first.id, "ignored") == (again.id, again.status)
+    assert first.id != (await table.log(replace(draft, description="o3 tripled"), actor=ADA)).id
+    await table.delete(first.id, actor=ADA)
+    assert "new" == (await table.log(draft, actor=ADA)).status
+    created = [row for row in await audit_rows(insights.registry) if row.action == "insight.create"]
+    assert 3 == len(created)
+
+
+@pytest.mark.asyncio
+async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the most a new one is refused; what is there already is still answered."""
+    monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
+    one = await insights.table.log(Draft(title="one"), actor=ADA)
+    with pytest.raises(NotAllowed, match="1 insights"):
+        await insights.table.log(Draft(title="two"), actor=ADA)
+    assert one == await insights.table.log(Draft(title="one"), actor=ADA)
