@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGINT
@@ -23,6 +24,14 @@ from tests.integration.conftest import Serve, Serving
 from tests.spool.contract.examples import add, call
 
 pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one before."""
+    before = signal.signal(SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(SIGINT, before)
 
 
 @asynccontextmanager
