@@ -161,3 +161,23 @@ def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenCon
     key.write_text(house.key("first"))
     house.run("send", "--example", "litellm", "--to", house.url, "--key-file", str(key), config=False)
     expect(console.page.get_by_text("Spend in")).to_be_visible()
+
+
+def test_costs_by_a_published_dimension(console: Console) -> None:
+    """It is chosen and shown by its name, and divides and filters as every other; the total stays."""
+    console.open("/costs?by=team")
+    page = console.page
+    total = page.locator("tfoot td").first
+    spent = total.get_attribute("title")
+    page.locator("label", has_text="by ").locator("select").first.select_option(label="Cost centre")
+    expect(page.locator("thead th").first).to_have_text("Cost centre")
+    expect(page.locator("tbody th").first).to_be_visible()
+    expect(total).to_have_attribute("title", str(spent))
+    page.locator("tbody").get_by_role("link", name="Product", exact=True).click()
+    assert [] == console.audit()
+    chip = page.get_by_role("link", name="Cost centre: Product")
+    expect(chip).to_be_visible()
+    console.open("/costs?by=source&model=gpt-4o&team=search&user=a&api_key=b&User:Defined:CostCentre=Product")
+    expect(page.get_by_text("Nothing was counted")).to_be_visible()
+    chip.click()
+    expect(chip).to_have_count(0)
