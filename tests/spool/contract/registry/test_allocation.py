@@ -1,0 +1,163 @@
+"""Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
+from spool.registry.allocation import CANCELLED, DONE, FAILED, PUBLISHING, VALIDATING, JobFault, PublishJob
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.allocation import AllocationTable
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA = Actor("ada@example.com", "local")
+BORDER = {"kept_since": None, "tags": {"tag:service": "2026-11-01T00:00:00+00:00"}}
+
+pytestmark = pytest.mark.asyncio
+
+
+async def submit(table: AllocationTable, text: str = "text", **given: Any) -> PublishJob:
+    return await table.submit(text, **{"namespace": "", "base": None, "most": 9, "actor": ADA, **given})
+
+
+async def publish(table: AllocationTable, text: str = "text", *, namespace: str = "", most: int = 9) -> int:
+    job = await submit(table, text, namespace=namespace)
+    await table.advance(job.id, PUBLISHING)
+    return (await table.publish(job.id, dimensions=["User:Defined:D"], border=BORDER, most=most)).number
+
+
+async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> None:
+    await table.create_namespace(id, name=id, description="", most=most, actor=ADA)
+
+
+async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Namespaces, versions with their texts, and jobs in each state."""
+    registry = await open_registry()
+    table = registry.allocation
+    await namespace(table)
+    assert [1, 2, 1] == [await publish(table), await publish(table, "newer"), await publish(table, namespace="ml")]
+    waiting, failed, cancelled = [await submit(table, word) for word in ("waits", "fails", "is cancelled")]
+    fault = JobFault(error="wrong", value="x", path=("Dimensions", 0))
+    await table.fail(failed.id, "not valid", [fault])
+    await table.cancel(cancelled.id, actor=ADA)
+    kept = (table.namespaces(), table.versions(), table.jobs(), table.in_force())
+    await registry.close()
+    again = (await open_registry()).allocation
+    assert kept == (again.namespaces(), again.versions(), again.jobs(), again.in_force())
+    assert {"": 2, "ml": 1} == {name: each.number for name, each in again.in_force().items()}
+    assert ["text", "newer"] == [await again.text(again.version("", number)) for number in (1, 2)]
+    assert [waiting] == list(again.unfinished())
+    assert "waits" == await again.job_text(waiting.id)
+    assert (FAILED, (fault,)) == (again.job(failed.id).state, again.job(failed.id).faults)
+    assert CANCELLED == again.job(cancelled.id).state
+    done = min((job for job in again.jobs() if job.state == DONE), key=lambda job: job.number)
+    assert (1, BORDER) == (done.version, done.border)
+    for over in (failed, cancelled, done):
+        with pytest.raises(NotThere):
+            await again.job_text(over.id)
+
+
+async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
+    """When it is submitted, and when another version came into force since."""
+    table = (await open_registry()).allocation
+    first, second = await submit(table), await submit(table)
+    for job in (first, second):
+        await table.advance(job.id, PUBLISHING)
+    await table.publish(first.id, dimensions=[], border={}, most=9)
+    with pytest.raises(NotAllowed, match="version 1 is in force"):
+        await table.publish(second.id, dimensions=[], border={}, most=9)
+    with pytest.raises(NotAllowed, match="made from version 0"):
+        await submit(table, base=0)
+    assert (PUBLISHING, 1) == (table.job(second.id).state, table.latest(""))
+
+
+async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
+    """One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked."""
+    table = (await open_registry()).allocation
+    job = await submit(table)
+    with pytest.raises(NotAllowed, match="queued"):
+        await table.publish(job.id, dimensions=[], border={}, most=9)
+    await table.advance(job.id, VALIDATING)
+    await table.advance(job.id, PUBLISHING)
+    with pytest.raises(NotAllowed, match="publishing"):
+        await table.cancel(job.id, actor=ADA)
+    await table.publish(job.id, dimensions=[], border={}, most=9)
+    for step in (table.advance(job.id, VALIDATING), table.fail(job.id, "x"), table.cancel(job.id, actor=ADA)):
+        with pytest.raises(NotAllowed, match="done"):
+            await step
+    with pytest.raises(NotThere):
+        await table.advance("none", VALIDATING)
+
+
+async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
+    """Versions of the same namespace with their texts, and jobs that are over; those that wait are kept."""
+    table = (await open_registry()).allocation
+    await namespace(table)
+    await publish(table, namespace="ml", most=2)
+    for _ in range(3):
+        await publish(table, most=2)
+    assert {2, 3} == {each.number for each in table.versions("")}
+    assert {1} == {each.number for each in table.versions("ml")}
+    with pytest.raises(NotThere):
+        table.version("", 1)
+    waiting = await submit(table, most=3)
+    assert 3 == len(table.jobs())
+    for _ in range(2):
+        await submit(table, most=3)
+    with pytest.raises(NotAllowed, match=r"3 publish jobs wait \(allocation.max_jobs\)"):
+        await submit(table, most=3)
+    assert waiting.id in {job.id for job in table.jobs()}
+
+
+async def test_namespaces(open_registry: RegistryOpener) -> None:
+    """Unique ids of a form, a bound; one that defines something or has a job under way is not deleted."""
+    table = (await open_registry()).allocation
+    await namespace(table, most=1)
+    for id, error in (("ml", AlreadyThere), ("ops", NotAllowed), ("default", Invalid), ("", Invalid), ("A", Invalid)):
+        with pytest.raises(error):
+            await namespace(table, id, most=1)
+    with pytest.raises(NotThere):
+        await submit(table, namespace="ops")
+    changed = await table.change_namespace("ml", {"description": "Models"}, actor=ADA)
+    assert ("ml", "Models") == (changed.name, changed.description)
+    job = await submit(table, namespace="ml")
+    with pytest.raises(NotAllowed, match="being published"):
+        await table.delete_namespace("ml", actor=ADA)
+    await table.cancel(job.id, actor=ADA)
+    await publish(table, namespace="ml")
+    with pytest.raises(NotAllowed, match="defines User:Defined:D"):
+        await table.delete_namespace("ml", actor=ADA)
+    nothing = await submit(table, namespace="ml")
+    await table.advance(nothing.id, PUBLISHING)
+    await table.publish(nothing.id, dimensions=[], border={}, most=9)
+    await table.delete_namespace("ml", actor=ADA)
+    assert ([], []) == (table.namespaces(), table.versions("ml"))
+    with pytest.raises(NotThere):
+        table.namespace("ml")
+
+
+async def test_changes_are_audited(open_registry: RegistryOpener) -> None:
+    """A version is audited in the name of who submitted it, whoever carries the job out."""
+    registry = await open_registry()
+    table = registry.allocation
+    await namespace(table)
+    await publish(table, namespace="ml")
+    rows = await audit_rows(registry)
+    assert {"allocation_namespace.create", "publish_job.create", "allocation.publish"} == {row.action for row in rows}
+    assert {("ml", ADA.name)} == {(row.target, row.actor) for row in rows if row.action == "allocation.publish"}
+
+
+async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
+    """The registry says that it is damaged, and does not guess."""
+    registry = await open_registry()
+    await _spoil(registry)
+    with pytest.raises(RegistryDamaged):
+        await registry.allocation.load()
+
+
+async def _spoil(registry: Registry) -> None:
+    await registry._changes.change(lambda rows: rows.put_document("allocation-version", "/1", {"number": "one"}))
