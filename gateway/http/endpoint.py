@@ -157,6 +157,8 @@ def _decode(row: Address, body: bytes) -> object:
         body = b"{}"
     try:
         return msgspec.json.decode(body, type=row.body)
+    except UnicodeDecodeError:
+        raise BadPayload("The body is not what this address takes: it is not UTF-8.") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadPayload(f"The body is not what this address takes: {error}.") from None
 

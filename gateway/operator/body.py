@@ -52,7 +52,9 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
         return msgspec.json.decode(await read_bounded(request), type=kind)
-    except msgspec.DecodeError as error:
+    except UnicodeDecodeError:
+        raise Refusal(400, "bad_payload", "the body is not what this address takes: it is not UTF-8") from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Refusal(400, "bad_payload", f"the body is not what this address takes: {error}") from None
 
 

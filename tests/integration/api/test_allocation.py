@@ -11,11 +11,12 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
-from aiohttp import ClientSession, FormData
+from aiohttp import ClientSession, FormData, UnixConnector
 
 from gateway.app import App
 from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
 from gateway.http.services import OperatorServices
+from gateway.mounts import OPERATOR_API
 from spool.registry.allocation import OVER, PUBLISHING, VALIDATING
 from spool.registry.scopes import GROUPS
 from spool.registry.tables.allocation import AllocationTable
@@ -302,3 +303,17 @@ async def test_a_restart(tmp_path: Path) -> None:
     assert 200 == (await manager.publish(taken))[0]
     assert ["Owner", "Region"] == manager.dimensions
     await stop(manager)
+
+
+async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
+    """400, for keys and for operators, whatever address takes JSON."""
+    viewing = await manager.serving.make_key("views", scopes=["views:create_view"])
+    for path, key in ((f"{NAMESPACES}/ml", manager.key), ("/v2/views", viewing)):
+        sent = await manager.serving.send(path, b'{"name":"\xff"}', key=key)
+        assert (400, True) == (sent.status, b"not UTF-8" in sent.body), path
+    socket = UnixConnector(str(manager.serving.app.config.data_dir / "operator.sock"))
+    async with ClientSession("http://localhost", connector=socket) as client:
+        headers = {"X-Tollhouse-As": "ada", "Content-Type": "application/json"}
+        for body in (b'{"id":"\xff"}', b'{"id":' + b"[" * 100_000):
+            async with client.post(f"{OPERATOR_API}/allocation/namespaces", data=body, headers=headers) as answer:
+                assert 400 == answer.status, await answer.text()
