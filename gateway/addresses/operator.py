@@ -303,6 +303,11 @@ OPERATOR_ADDRESSES = (
           takes=statements.StatementFiles),
     _call("DELETE", "/statements/{id}", OPERATOR, statements.delete_statement, "Forget a month of a source"),
 
+    _call("GET", "/statement-pulls", VIEWER, statements.list_pulls, "List the reports that are pulled",
+          lists=statements.PULLS),
+    _call("POST", "/statement-pulls", OPERATOR, statements.pull_statements, "Pull reports now",
+          takes=statements.StatementPull),
+
     _call("GET", "/reconciliation", VIEWER, reconciliation.reconciliation, "What was billed against what was counted",
           optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}),
     _call("POST", "/ledger/rebuild", OPERATOR, ledger.rebuild, "Count anew what is kept",

@@ -23,6 +23,7 @@ from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
+from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.in_effect import in_effect
 from gateway.configuration.secret_file import signing_secret
@@ -305,6 +306,7 @@ class Assembler:
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,
+            statement_puller=statement_puller(storage, self.clock, lambda: self.config, self.stack),
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),
             reconciler=reconciler(storage, self.clock, lambda: self.config),

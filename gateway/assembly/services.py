@@ -133,6 +133,8 @@ async def _assemble(
         background["loop lag"] = metrics.lag.run
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
         background["insights"] = inspector(operators).run
+        if operators.statement_puller is not None:
+            background["statements"] = operators.statement_puller.run
         background["recommendations"] = operators.require_adviser().run
         if assembler.notifier is not None:
             background["notifications"] = assembler.notifier.run

@@ -11,6 +11,7 @@ from exporters.notifications import catalogue as notifications
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from gateway.configuration.sections import (
+    PULLED_SOURCES,
     Assignment,
     Config,
     Match,
@@ -26,6 +27,7 @@ from spool.registry.operators import ROLES, SESSION_LIFE_S
 
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen")
 MAX_LEDGER_TAGS = 8
+MOST_PULL_DAYS = 31
 
 
 def problems(config: Config) -> Iterator[str]:
@@ -66,6 +68,18 @@ def problems(config: Config) -> Iterator[str]:
     for name in ("tolerance_money", "tolerance_tokens"):
         if not 0 <= getattr(config.reconciliation, name) <= 100:
             yield f"reconciliation.{name} must be a percentage from 0 to 100"
+    pulls: set[str] = set()
+    for place, pull in enumerate(config.reconciliation.pull):
+        shown = f"reconciliation.pull[{place}]"
+        if not pull.name or pull.name in pulls:
+            yield f"{shown}.name is required, and each is used once"
+        pulls.add(pull.name)
+        yield from one_of(f"{shown}.source", pull.source, PULLED_SOURCES)
+        if pull.key_file is None:
+            yield f"{shown}.key_file is required: the file with an admin key of the provider"
+        yield from url(f"{shown}.base_url", pull.base_url)
+        if pull.days > MOST_PULL_DAYS:
+            yield f"{shown}.days must be at most {MOST_PULL_DAYS}"
     for place, owner in enumerate(config.reconciliation.owner):
         if not (owner.provider and owner.billed):
             yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"

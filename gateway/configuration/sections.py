@@ -19,6 +19,10 @@ from exporters.settings import DestinationSettings, NotifySettings, TelemetrySet
 from spool.registry.operators import ROLES
 from spool.settings import DAY_S, GIB, KIB, MIB, ContainerSettings, Duration, Size, SpoolSettings, setting
 
+PULLED_SOURCES = (
+    "openai_usage", "openai_usage_embeddings", "openai_costs", "anthropic_usage", "anthropic_costs",
+    "openrouter_activity",
+)  # fmt: skip
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
@@ -312,6 +316,19 @@ class KeyOwner:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StatementPullSettings:
+    """A report that is pulled: [statements](statements.md#pulls)."""
+
+    name: str = setting("", "how commands name it")
+    source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES))
+    key_file: Path | None = setting(None, "the file with an admin key of the provider")
+    base_url: str = setting("", "another address than the provider's own")
+    account: str = setting("", "tells two organizations of one provider apart")
+    days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
+    every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReconciliationSettings:
     """What providers billed, beside what was counted: [reconciliation](reconciliation.md)."""
 
@@ -333,6 +350,7 @@ class ReconciliationSettings:
     max_rows: int = setting(
         200_000, "different cells of an imported report", edge="one more: refused; import a shorter span", least=1
     )
+    pull: tuple[StatementPullSettings, ...] = setting((), "reports that are pulled")
     owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")
 
 

@@ -48,6 +48,7 @@ from gateway.monitoring.traces import Traces
 from gateway.normalise.options import Options
 from gateway.recommendations.adviser import Adviser
 from gateway.reconciliation.reconciler import Reconciler
+from gateway.statements.puller import StatementPuller
 from spool.billing.hours import BillingPlan
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
@@ -187,6 +188,7 @@ class OperatorServices:
     partial_reports: PartialReports | None = None
     adviser: Adviser | None = None
     reconciler: Reconciler | None = None
+    statement_puller: StatementPuller | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     copy: Callable[[Path], Awaitable[None]] | None = None
     event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from spool.registry.operators import Actor
 from spool.statements.values import Statement, StatementInfo, StatementMonth, StatementOutcome, StatementRow
@@ -29,3 +29,9 @@ class Statements(Protocol):
     async def delete(self, id: str, *, actor: Actor) -> None:
         """Forget a month; NotThere if there is none of this id."""
         ...
+
+    async def pull_state(self, name: str) -> Mapping[str, Any] | None:
+        """How far a pull came, as it was kept last; None if it never was."""
+        ...
+
+    async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

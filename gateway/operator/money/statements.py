@@ -1,4 +1,4 @@
-"""The calls of the operator API on statements: reports of providers imported, listed and deleted."""
+"""The calls of the operator API on statements: reports of providers imported, listed, deleted, and pulled."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.installation.local_path import local_path
 from gateway.operator.requests import OperatorRequest
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.statements.puller import PullState
 from gateway.statements.sources.list import SOURCES
 from spool.errors import Invalid
 from spool.statements.rules import day_text
@@ -32,6 +34,12 @@ class StatementFiles(RequestBody):
     source: str | None = None
     account: str | None = None
     dry_run: bool = False
+
+
+class StatementPull(RequestBody):
+    """`name` is that of a `[[reconciliation.pull]]`; without it every one is pulled."""
+
+    name: str | None = None
 
 
 def _shown(month: StatementMonth) -> dict[str, object]:
@@ -70,6 +78,28 @@ STATEMENTS: List[StatementMonth] = List(
 )
 
 
+def _shown_pull(state: PullState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "source": state.source,
+        "state": state.state,
+        "reason": state.reason,
+        "pulled_to": state.pulled_to,
+        "last_success": moment(state.last_success),
+        "next_at": moment(state.next_at),
+    }
+
+
+PULLS: List[PullState] = List(
+    root="statement_pulls",
+    show=_shown_pull,
+    identity=Sort(value=lambda row: row.name),
+    sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
+    default_sort=("name", "asc"),
+    filters={"source": Filter(values=lambda row: (row.source,)), "state": Filter(values=lambda row: (row.state,))},
+)
+
+
 async def list_statements(request: OperatorRequest[None]) -> Result:
     return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
@@ -105,6 +135,25 @@ async def delete_statement(request: OperatorRequest[None]) -> Result:
     id = request.word("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
+
+
+async def list_pulls(request: OperatorRequest[None]) -> Result:
+    puller = request.services.statement_puller
+    return await request.list(PULLS, MemoryRows([] if puller is None else list(await puller.states())))
+
+
+async def pull_statements(request: OperatorRequest[StatementPull]) -> Result:
+    """Pull now. What fails is told in the state of its pull."""
+    puller = request.services.statement_puller
+    if puller is None:
+        raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
+    names = [request.body.name] if request.body.name is not None else puller.names
+    for name in names:
+        puller.check(name)
+    await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
+    for name in names:
+        await puller.pull(name)
+    return {"statement_pulls": [_shown_pull(each) for each in await puller.states() if each.name in names]}
 
 
 def _open(path: Path, most: int, now: float) -> ReportFile:

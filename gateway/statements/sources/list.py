@@ -11,13 +11,14 @@ from gateway.statements.sources.github_copilot import GITHUB_COPILOT
 from gateway.statements.sources.google import GOOGLE_BILLING
 from gateway.statements.sources.litellm import LITELLM
 from gateway.statements.sources.openai_costs import OPENAI_COSTS
-from gateway.statements.sources.openai_usage import OPENAI_USAGE
+from gateway.statements.sources.openai_usage import OPENAI_USAGE, OPENAI_USAGE_EMBEDDINGS
 from gateway.statements.sources.openrouter import OPENROUTER
 
 SOURCES = {
     source.name: source
     for source in (
-        OPENAI_USAGE, OPENAI_COSTS, ANTHROPIC_USAGE, ANTHROPIC_COSTS, ANTHROPIC_ANALYTICS_USAGE,
+        OPENAI_USAGE, OPENAI_USAGE_EMBEDDINGS, OPENAI_COSTS, ANTHROPIC_USAGE, ANTHROPIC_COSTS,
+        ANTHROPIC_ANALYTICS_USAGE,
         ANTHROPIC_ANALYTICS_COSTS, AWS_CUR, AWS_COST_EXPLORER, AZURE_COSTS, GOOGLE_BILLING, OPENROUTER, GITHUB_COPILOT,
         LITELLM, FOCUS,
     )

@@ -1,5 +1,5 @@
 """
-OpenAI's usage: pages of `/v1/organization/usage/completions` and the like, and the dashboard's export of them.
+OpenAI's usage: pages of `/v1/organization/usage/completions`, the dashboard's export of them, and pages of embeddings.
 
 `input_tokens` hold cached tokens and those written to the cache; audio and images stand apart here. A bucket without
 data is covered all the same.
@@ -15,13 +15,13 @@ from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import Damaged, count, flag, moment, objects, text
 
-_OBJECT = "organization.usage."
+_COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
 _MEDIA = ("audio", "image")
 
 
-def _is_document(document: Document) -> bool:
+def _is_of(document: Document, kind: str) -> bool:
     return any(
-        str(result.get("object", "")).startswith(_OBJECT)
+        str(result.get("object", "")).startswith(kind)
         for page in document.pages()
         for bucket in page.get("data") or ()
         if isinstance(bucket, dict)
@@ -93,8 +93,15 @@ OPENAI_USAGE = ReportSource(
     name="openai_usage",
     title="OpenAI usage",
     settle_s=2 * DAY_S,
-    is_document=_is_document,
+    is_document=lambda document: _is_of(document, _COMPLETIONS),
     read_document=_read_document,
     is_table=lambda table: table.has("start_time", "num_model_requests", "input_tokens"),
     read_table=_read_table,
+)
+OPENAI_USAGE_EMBEDDINGS = ReportSource(
+    name="openai_usage_embeddings",
+    title="OpenAI usage of embeddings",
+    settle_s=2 * DAY_S,
+    is_document=lambda document: _is_of(document, _EMBEDDINGS),
+    read_document=_read_document,
 )

@@ -29,7 +29,7 @@ from spool.statements.values import (
     StatementRow,
 )
 
-KIND, DAY_KIND = "statement", "statement_day"
+KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
 
 
@@ -136,6 +136,12 @@ class StatementTable:
             rows.add_audit(self._changes.clock.now(), actor, "statement.delete", target, before=before)
 
         await self._changes.change(work)
+
+    async def pull_state(self, name: str) -> Mapping[str, Any] | None:
+        return await self._changes.read(lambda rows: rows.document(PULL_KIND, name))
+
+    async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None:
+        await self._changes.change(lambda rows: rows.put_document(PULL_KIND, name, state))
 
 
 def _target(source: str, account: str) -> str:

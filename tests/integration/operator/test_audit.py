@@ -153,6 +153,7 @@ async def test_every_change_is_audited(app: App) -> None:
         report = Path(__file__).parents[2] / "cases/statements/openai_usage/page.json"
         await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})
         [month] = (await operators.ask("GET", "/statements"))["statements"]
+        await operators.change("pull_statements", "POST", "/statement-pulls", {})
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
 
         await operators.change("inspect", "POST", "/insights/run", {})

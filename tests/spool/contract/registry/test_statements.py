@@ -144,6 +144,16 @@ async def test_a_deleted_month_is_gone(open_registry: RegistryOpener) -> None:
         await registry.statements.delete(month.id, actor=ADA)
 
 
+async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryOpener) -> None:
+    """By its name; a pull that never was has none."""
+    registry = await open_registry()
+    await registry.statements.keep_pull_state("costs", {"cursor": "4", "start": FIRST})
+    await registry.close()
+    again = (await open_registry()).statements
+    assert {"cursor": "4", "start": FIRST} == await again.pull_state("costs")
+    assert await again.pull_state("other") is None
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

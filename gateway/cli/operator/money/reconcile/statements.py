@@ -1,16 +1,18 @@
-"""`tollhouse reconcile import` and `delete`: reports of providers."""
+"""`tollhouse reconcile import`, `pull` and `delete`: reports of providers."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, show_json
+from gateway.cli.output import as_json, show_json, show_table
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
+PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
 
 
 @click.command("import")
@@ -46,6 +48,18 @@ def import_statements(
         return
     for each in payload["imports"]:
         _show_import(each, dry_run=dry_run)
+
+
+@click.command("pull")
+@click.option("--name", metavar="NAME", help="One of [[reconciliation.pull]]; default: all of them.")
+@as_json
+@with_client
+def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> None:
+    """Pull the reports of the configuration now."""
+    payload = client.request("POST", "/statement-pulls", body={"name": name})
+    show_json(payload) if as_json else show_table(payload["statement_pulls"], PULL_COLUMNS)
+    if any(each["state"] != "done" for each in payload["statement_pulls"]):
+        sys.exit(1)
 
 
 @click.command("delete")
