@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from playwright.sync_api import Locator, expect
@@ -136,6 +137,55 @@ def test_the_same_data_elsewhere(console: Console) -> None:
     names = sorted(row["team"] or "" for row in as_json["rows"])
     assert names == sorted(line.partition(",")[0] for line in as_csv.splitlines()[1:])
     assert len(names) == page.locator("tbody tr").count()
+
+
+def test_what_changed_is_the_comparison(console: Console) -> None:
+    """Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the change."""
+    console.open("/costs?from=now-7d&by=model")
+    page = console.page
+    section = page.get_by_role("region", name="What changed", exact=True)
+    expect(section).to_have_count(0)
+    page.get_by_label("changed since").select_option(label="the time before")
+    drivers = section.get_by_role("region", name="What drives the change").locator("tbody tr")
+    expect(drivers.first).to_be_visible()
+    address = section.get_by_role("link", name="JSON of the change").get_attribute("href")
+    found = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", address)
+    total, rows = found["total"], found["rows"]
+    parts = ("volume", "price", "mix", "new", "gone")
+    exact = [f"${row[name]}" for row in rows for name in ("change", *parts)]
+    shown = [row.locator("td").nth(n).get_attribute("title") for row in drivers.all() for n in range(2, 8)]
+    assert exact == shown
+    figures = section.locator("dl.numbers dd[title]")
+    assert [f"${total[name]}" for name in ("change", *parts)] == [each.get_attribute("title") for each in figures.all()]
+    assert Decimal(total["change"]) == sum(Decimal(row["change"]) for row in rows)
+    assert Decimal(total["change"]) == sum(Decimal(total[name]) for name in parts)
+    expect(section).to_contain_text("Estimated: ")
+    assert [] == console.audit()
+    drivers.first.get_by_role("link").click()
+    expect(page.get_by_role("link", name=f"model: {rows[0]['model']}")).to_be_visible()
+    assert "against=previous" in page.url
+
+
+def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
+    """Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is wrong."""
+    console.open("/costs?from=now-7d&by=team")
+    page = console.page
+    first, last = page.evaluate(
+        "[35, 29].map((days) => new Date(Date.now() - days * 86400000).toISOString().slice(0, 10))"
+    )
+    page.get_by_label("changed since").select_option(label="Days ...")
+    page.get_by_label("First day before").fill(first)
+    page.get_by_label("Last day before").fill(last)
+    page.get_by_label("Last day before").press("Enter")
+    section = page.get_by_role("region", name="What changed", exact=True)
+    expect(section).to_contain_text(f"{first} 00:00 to ")
+    assert f"against={first}..{last}" in page.url
+    console.expects("400")
+    page.get_by_label("First day before").fill(last)
+    page.get_by_label("Last day before").fill(first)
+    page.get_by_role("button", name="Compare").click()
+    expect(section.get_by_role("alert")).to_be_visible()
+    assert f"against={last}..{first}" in page.url
 
 
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:

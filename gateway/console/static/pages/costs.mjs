@@ -1,4 +1,4 @@
-/** What was spent, by one or two dimensions: bars over time, and a table beside the span before. */
+/** What was spent, by one or two dimensions: bars over time, a table beside the span before, and what changed. */
 import {html, useState} from "../lib/html.mjs";
 import {all, go, grouped, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
@@ -10,12 +10,13 @@ import {Confirm, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
+import {AgainstPicker, WhatChanged} from "../lib/what_changed.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
 const [IN_CHART, IN_TABLE] = [5, 200]; // the largest groups; the others are one
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order"];
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against"];
 const DRILL = ["model", "team", "user", "api_key", "source"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
@@ -94,6 +95,7 @@ export function Page({query, isDark, session}) {
       ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
       ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]))}
       ${pick("bars", "bin", at.bin, at.bins)}
+      <${AgainstPicker} path=${PATH} query=${query} />
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "operator") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
@@ -102,7 +104,8 @@ export function Page({query, isDark, session}) {
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && !found.error && html`<p role="status">Loading ...</p>`}
-    ${data && html`<${Answer} ...${{...data, isDark, here, query}} />`}`;
+    ${data && html`<${Answer} ...${{...data, isDark, here, query}} />`}
+    ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at, here)} />`}`;
 }
 
 function Answer({table, bars, at, isDark, here, query}) {

@@ -1,0 +1,296 @@
+"""
+What the specification says a server must do, rule by rule: one exchange each, by revision.
+
+Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and test_stdio.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession
+from jsonschema import Draft202012Validator as Validator
+
+from gateway.app import App
+from gateway.configuration.sections import Config, McpSettings, ServerSettings
+from gateway.mcp.resources import CONTEXT_URI
+from gateway.mcp.revisions import LEGACY, MODERN
+from spool.registry.scopes import AI_HUB
+from tests.integration.conftest import Answer, Serving
+from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODERN_ONLY, ALL_LEGACY = (MODERN,), ("", *LEGACY)  # "": without the header
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+NAMED = {"tools/call": "get_org_context", "prompts/get": "monthly_review", "resources/read": CONTEXT_URI}
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Must:
+    """
+    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None removes.
+
+    `code` is that of the error, None where there is a result, for which `holds`.
+    """
+
+    revisions: tuple[str, ...]
+    rule: str
+    method: str = "tools/list"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    body: Callable[[Body], Any] = lambda body: body
+    verb: str = "POST"
+    status: int = 200
+    code: int | None = None
+    data: Mapping[str, Any] | None = None
+    holds: Callable[[Any], bool] = lambda result: True
+    empty: bool = False
+
+
+def without(*names: str) -> Callable[[Body], Body]:
+    return lambda body: {name: value for name, value in body.items() if name not in names}
+
+
+def with_meta(meta: Any) -> Callable[[Body], Body]:
+    return lambda body: {**body, "params": {**body["params"], "_meta": meta}}
+
+
+def changed(**fields: Any) -> Callable[[Body], Body]:
+    return lambda body: {**body, **fields}
+
+
+def modern(rule: str, **given: Any) -> Must:
+    return Must(revisions=MODERN_ONLY, rule=rule, **given)
+
+
+def legacy(rule: str, **given: Any) -> Must:
+    return Must(revisions=ALL_LEGACY, rule=rule, **given)
+
+
+def both(rule: str, **given: Any) -> Must:
+    return Must(revisions=(*MODERN_ONLY, *ALL_LEGACY), rule=rule, **given)
+
+
+def kept(result: Any) -> bool:
+    return bool(result["ttlMs"] >= 0 and result["cacheScope"] in ("public", "private"))
+
+
+def complete(result: Any) -> bool:
+    return bool(result["resultType"] == "complete" and result["_meta"][SERVER_INFO].keys() >= {"name", "version"})
+
+
+def bare(result: Any) -> bool:
+    return not {"resultType", "ttlMs", "cacheScope", "_meta"} & result.keys()
+
+
+def opened_with(revision: str) -> Callable[[Any], bool]:
+    def holds(found: Any) -> bool:
+        who = {"name", "version"} <= found["serverInfo"].keys()
+        return bool(found["protocolVersion"] == revision and bare(found) and who and found["instructions"])
+
+    return holds
+
+
+def tools_are_well_formed(result: Any) -> bool:
+    for tool in result["tools"]:
+        assert re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", tool["name"]), tool["name"]
+        assert tool["title"] and tool["description"]
+        for schema in (tool["inputSchema"], tool["outputSchema"]):
+            Validator.check_schema(schema)
+            assert "object" == schema["type"]
+        assert tool["inputSchema"]["additionalProperties"] is False
+    return len({tool["name"] for tool in result["tools"]}) == len(result["tools"])
+
+
+def text_repeats_the_answer(result: Any) -> bool:
+    (block,) = result["content"]
+    return block["type"] == "text" and bool(block["text"]) and isinstance(result["structuredContent"], dict)
+
+
+def is_mistake(result: Any) -> bool:
+    return result["isError"] is True and "nonsense" in result["content"][0]["text"]
+
+
+WRONG_CALL = {"name": "get_cost_data", "arguments": {"nonsense": 1}}
+UNKNOWN = "2099-01-01"
+UNSUPPORTED = {"supported": [MODERN, *LEGACY], "requested": UNKNOWN}
+
+MUSTS: list[Must] = [
+    # The endpoint and its messages.
+    *(both(f"{verb} is 405", verb=verb, status=405, code=0) for verb in ("GET", "DELETE")),
+    both("a batch is refused", body=lambda body: [body], status=400, code=-32600),
+    both("a response is refused", body=lambda _: {"jsonrpc": "2.0", "id": 1, "result": {}}, status=400, code=-32600),
+    both("an id of null is refused", body=changed(id=None), status=400, code=-32600),
+    both("an id is text or an integer", body=changed(id=[1]), status=400, code=-32600),
+    both("jsonrpc is 2.0", body=changed(jsonrpc="1.0"), status=400, code=-32600),
+    both("what is no JSON is a parse error", body=lambda _: b"{", status=400, code=-32700),
+    both("other media types are refused", headers={"Content-Type": "text/plain"}, status=415, code=0),
+    both("a notification gets 202 and no body", method="notifications/cancelled", body=without("id"), status=202,
+         empty=True),
+    both("ids of sessions and events are ignored", headers={"Mcp-Session-Id": "s", "Last-Event-ID": "9"}),
+    both("an answer in JSON may be all that is accepted", headers={"Accept": "application/json"}),
+    both("more of a message than is known is ignored", body=changed(unheard=1)),
+    # Headers repeat the body.
+    modern("a missing version header is refused", headers={"MCP-Protocol-Version": None}, status=400, code=-32020),
+    modern("another version header is refused", headers={"MCP-Protocol-Version": LEGACY[0]}, status=400, code=-32020),
+    modern("a missing method header is refused", headers={"Mcp-Method": None}, status=400, code=-32020),
+    modern("another method header is refused", headers={"Mcp-Method": "ping"}, status=400, code=-32020),
+    *(modern(f"the name of {method} stands in a header: {what}", method=method, params=_params,
+             headers={"Mcp-Name": value}, status=400, code=-32020)
+      for method, name in NAMED.items()
+      for _params in ({"uri" if method == "resources/read" else "name": name},)
+      for what, value in (("missing", None), ("another", "other"), ("malformed", "=?base64?!?="))),
+    *(modern(f"the name of {method} may be in Base64", method=method, params=_params,
+             headers={"Mcp-Name": f"=?base64?{b64encode(name.encode()).decode()}?="})
+      for method, name in NAMED.items()
+      for _params in ({"uri" if method == "resources/read" else "name": name},)),
+    # What a request says of its client.
+    modern("capabilities are required", body=with_meta({VERSION: MODERN}), status=400, code=-32602),
+    modern("capabilities are an object", body=with_meta({**META, CAPABILITIES: []}), status=400, code=-32602),
+    modern("a version is required", body=with_meta({CAPABILITIES: {}}), status=400, code=-32602),
+    modern("a version is text", body=with_meta({**META, VERSION: 7}), headers={"MCP-Protocol-Version": "7"},
+           status=400, code=-32020),
+    modern("an unknown version is told those that are known", body=with_meta({**META, VERSION: UNKNOWN}),
+           headers={"MCP-Protocol-Version": UNKNOWN}, status=400, code=-32022, data=UNSUPPORTED),
+    modern("who asks, what to log and a trace may be told",
+           body=with_meta({**META, "io.modelcontextprotocol/clientInfo": {"name": "a", "version": "1"},
+                           "io.modelcontextprotocol/logLevel": "debug", "traceparent": "00-0-0-00"})),
+    legacy("an unknown version is 400", headers={"MCP-Protocol-Version": UNKNOWN}, status=400, code=-32022,
+           data=UNSUPPORTED),
+    # Methods.
+    *(modern(f"{method} is no method", method=method, status=404, code=-32601)
+      for method in ("unheard/of", "initialize", "ping", "logging/setLevel", "subscriptions/listen",
+                     "resources/subscribe", "completion/complete", "tasks/list")),
+    *(legacy(f"{method} is no method", method=method, code=-32601)
+      for method in ("unheard/of", "server/discover", "logging/setLevel", "resources/subscribe")),
+    modern("server/discover is there", method="server/discover",
+           holds=lambda found: {MODERN} <= set(found["supportedVersions"]) and kept(found) and complete(found)
+           and {"tools", "prompts", "resources"} == set(found["capabilities"]) and bool(found["instructions"])),
+    modern("no change is promised to be told", method="server/discover",
+           holds=lambda found: all(each == {} for each in found["capabilities"].values())),
+    legacy("ping is answered", method="ping", holds=lambda found: found == {}),
+    *(Must(revisions=("",), rule=f"initialize with {asked} gives {given}", method="initialize",
+           params={"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}},
+           holds=opened_with(given))
+      for asked, given in (*zip(LEGACY, LEGACY, strict=True), (UNKNOWN, LEGACY[0]), (MODERN, LEGACY[0]))),
+    legacy("initialize needs a version", method="initialize", params={"capabilities": {}}, code=-32602),
+    legacy("notifications/initialized gets 202", method="notifications/initialized", body=without("id"), status=202,
+           empty=True),
+    # Lists.
+    *(modern(f"{method} may be kept", method=method, holds=lambda found: kept(found) and complete(found))
+      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+    *(legacy(f"{method} has no modern fields", method=method, holds=bare)
+      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+    *(both(f"{method} refuses a cursor that it never gave", method=method, params={"cursor": cursor}, code=-32602)
+      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+      for cursor in ("", "x", 7)),
+    *(both(f"the last page of {method} has no cursor", method=method, holds=lambda found: "nextCursor" not in found)
+      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+    both("tools have names, schemas and words", holds=tools_are_well_formed),
+    # Tools, prompts, resources.
+    both("an unknown tool is an error of the protocol", method="tools/call", params={"name": "none"}, code=-32602),
+    both("an unknown prompt is an error of the protocol", method="prompts/get", params={"name": "none"}, code=-32602),
+    modern("an unknown resource is an error of the protocol", method="resources/read",
+           params={"uri": "tollhouse://none"}, code=-32602),
+    legacy("an unknown resource has a code of its own", method="resources/read", params={"uri": "tollhouse://none"},
+           code=-32002),
+    both("parameters that are none are refused", method="tools/call", params={"name": "get_org_context",
+         "arguments": []}, code=-32602),
+    both("wrong arguments are an answer that says so", method="tools/call", params=WRONG_CALL, holds=is_mistake),
+    both("structured content is repeated as text", method="tools/call", params={"name": "get_org_context"},
+         holds=text_repeats_the_answer),
+    modern("a tool's answer is complete", method="tools/call", params={"name": "get_org_context"}, holds=complete),
+    modern("a prompt is complete", method="prompts/get", params={"name": "monthly_review"}, holds=complete),
+    modern("a resource may be kept", method="resources/read", params={"uri": CONTEXT_URI},
+           holds=lambda found: kept(found) and complete(found)),
+    *(legacy(f"{method} has no modern fields", method=method, holds=bare,
+             params={"uri" if method == "resources/read" else "name": name}) for method, name in NAMED.items()),
+]  # fmt: skip
+CASES = [(must, revision) for must in MUSTS for revision in must.revisions]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_assistant(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Assistant]:
+    """One server for all of them."""
+    directory: Path = tmp_path_factory.mktemp("rules")
+    app = App(Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0")
+    await app.start()
+    serving = Serving(app=app, key="", client=ClientSession())
+    app.services.operators.mcp = lambda: McpSettings(calls_per_minute=0, daily_calls=0)
+    yield Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
+    await serving.client.close()
+    await app.stop()
+
+
+async def exchanged(assistant: Assistant, must: Must, revision: str) -> Answer:
+    body: Body = {"jsonrpc": "2.0", "id": 1, "method": must.method, "params": dict(must.params)}
+    headers: dict[str, str | None] = {"Content-Type": "application/json"}
+    if revision:
+        headers["MCP-Protocol-Version"] = revision
+    if revision == MODERN:
+        body["params"]["_meta"] = META
+        headers["Mcp-Method"] = must.method
+        if must.method in NAMED:
+            headers["Mcp-Name"] = must.params.get("name") or must.params.get("uri")
+    headers |= must.headers
+    sent = must.body(body)
+    data = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+    told = {name: value for name, value in headers.items() if value is not None}
+    media = told.pop("Content-Type")
+    return await assistant.serving.send(
+        "/mcp", b"" if must.verb != "POST" else data, media, method=must.verb, key=assistant.key, headers=told
+    )
+
+
+@pytest.mark.parametrize(("must", "revision"), CASES, ids=lambda one: one.rule if isinstance(one, Must) else one or "-")
+async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> None:
+    """One JSON object, no session, and what the rule says."""
+    answer = await exchanged(one_assistant, must, revision)
+    assert must.status == answer.status, answer.body
+    assert "Mcp-Session-Id" not in answer.headers
+    if must.empty:
+        assert b"" == answer.body
+        return
+    assert answer.headers["Content-Type"].startswith("application/json")
+    found = json.loads(answer.body)
+    if must.code == 0:  # before the protocol: the error is that of every address
+        assert "error" in found and "jsonrpc" not in found
+        return
+    assert "2.0" == found["jsonrpc"]
+    assert ("result" in found) == (must.code is None), found
+    if must.code is None:
+        assert 1 == found["id"]
+        assert must.holds(found["result"]), found["result"]
+    else:
+        assert must.code == found["error"]["code"] and found["error"]["message"]
+        assert must.data is None or must.data == found["error"]["data"]
+
+
+@pytest.mark.parametrize(
+    "path", ["oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server"]
+)
+async def test_no_sign_in_is_offered(one_assistant: Assistant, path: str) -> None:
+    """404 where clients without a key look for one, and 401 in JSON without a challenge."""
+    answer = await one_assistant.serving.send(f"/.well-known/{path}", b"", None, method="GET", key=None)
+    assert 404 == answer.status
+    refused = await one_assistant.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, key=None)
+    assert (401, True) == (refused.status, "key" in json.loads(refused.body)["error"]["message"].lower())
+
+
+async def test_a_key_in_the_address_is_no_key(one_assistant: Assistant) -> None:
+    """It would stand in logs."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+    for name in ("key", "api_key", "access_token"):
+        answer = await one_assistant.serving.send(f"/mcp?{name}={one_assistant.key}", body, key=None)
+        assert 401 == answer.status
