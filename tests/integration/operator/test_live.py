@@ -57,7 +57,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         await deliveries.set_aside(delivery, error="no such model", status="400")
         assert ("changed", {"what": ["routes", "dead"]}) == await stream.event()
         await server.create("search team", scopes=[INGEST])
-        money = ["views", "budgets", "recommendations", "notifications"]
+        money = ["views", "budgets", "recommendations", "notifications", "statements"]
         assert ("changed", {"what": ["insights", *money, "keys", "connections"]}) == await stream.event()
 
 
