@@ -7,15 +7,16 @@ import json
 import logging
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import urllib3
@@ -322,13 +323,30 @@ def fresh_copy(corpus: Path, directory: Path) -> Path:
     return directory
 
 
-def start_and_kill(directory: Path, *, after_s: float) -> None:
-    command = [sys.executable, "-m", "gateway", "serve", "--data", str(directory)]
-    process = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--grpc-listen", ""],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    time.sleep(after_s)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def start_and_kill(directory: Path, *, share: float) -> None:
+    """Kill a server after so many times what a start takes until it listens."""
+    after_s = share * _start_s()
+    with _server(directory) as process, suppress(subprocess.TimeoutExpired):
+        process.wait(after_s)
+
+
+@cache
+def _start_s() -> float:
+    """How long a start on an empty directory takes on this machine."""
+    with tempfile.TemporaryDirectory() as directory:
+        began = time.monotonic()
+        with _server(Path(directory)) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"listening on")
+            return time.monotonic() - began
+
+
+@contextmanager
+def _server(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    words = ["serve", "--data", str(directory), "--listen", "127.0.0.1:0", "--grpc-listen", ""]
+    command = [sys.executable, "-m", "gateway", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -99,7 +99,7 @@ def test_killed_while_it_salvages(trial: Trial, corpora: Corpora, tmp_path: Path
         (copy / MARKER).touch()
         harm(copy, rng, (overwrite_pages,), only="spool.sqlite")
         for _ in range(3):
-            start_and_kill(copy, after_s=rng.uniform(0.3, 1.5))
+            start_and_kill(copy, share=rng.uniform(0.3, 1.5))
         with Said().listening() as said:
             judge(trial, copy, calls, rng, said)
         assert 1 >= len([path for path in copy.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit()])

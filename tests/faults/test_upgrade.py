@@ -99,7 +99,7 @@ def test_a_kill_during_the_upgrade_is_harmless(trial: Trial, tmp_path: Path) -> 
     for place, rng in enumerate(trial.rounds(short=1, full=40)):
         directory = unpack(rng.choice(EARLIER), tmp_path / f"data-{place}")
         for _ in range(3):
-            start_and_kill(directory, after_s=rng.uniform(0.2, 1.2))
+            start_and_kill(directory, share=rng.uniform(0.2, 1.2))
         assert (CALLS, 0, []) == asyncio.run(drained(directory))
         trial.count(acknowledged=len(CALLS))
 

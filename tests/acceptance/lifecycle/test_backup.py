@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
+from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
 from tests.acceptance.payloads import post, request, span
 
@@ -131,22 +130,33 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
     assert [] == list(other.directory.glob("tollhouse-data*"))
 
 
-@pytest.mark.parametrize("delay_s", [0.6, 0.8, 1.0, 1.3])
-def test_a_kill_leaves_nothing_that_looks_whole(installations: Installations, delay_s: float) -> None:
+@pytest.fixture(scope="module")
+def whole_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """How long a backup takes that nobody kills, and how long a restore."""
+    config = ARCHIVE.format(server="", hold="0s", more="")
+    one, other = (Tollhouse(tmp_path_factory.mktemp(name), config) for name in ("one", "other"))
+    one.key("sender")
+    backup = str(one.directory / "backup")
+    return [
+        seconds_of("backup", backup, "--config", str(one.config)),
+        seconds_of("restore", backup, "--config", str(other.config)),
+    ]
+
+
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9, 1.05])
+def test_a_kill_leaves_nothing_that_looks_whole(
+    installations: Installations, whole_s: list[float], share: float
+) -> None:
     """Of a backup or of a restore: either it is complete or it is not there, and the next attempt succeeds."""
     one = installations()
     one.key("sender")
     backup, other = one.directory / "backup", Tollhouse(one.directory.with_name("other"), one.config.read_text())
-    for words, made in (
+    runs = (
         (["backup", str(backup), "--config", str(one.config)], backup),
         (["restore", str(backup), "--config", str(other.config)], other.directory / "tollhouse-data"),
-    ):
-        process = subprocess.Popen(
-            [str(COMMAND), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(delay_s)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    )
+    for (words, made), took_s in zip(runs, whole_s, strict=True):
+        killed(*words, delay_s=share * took_s)
         if not made.exists():
             subprocess.run([str(COMMAND), *words], check=True, timeout=60, capture_output=True)
         assert not made.with_name(f"{made.name}.unfinished").exists()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.lifecycle.killed import seconds_of
 from tests.integration.payloads import json_span, json_traces
 
 NOTIFY = """
@@ -84,13 +85,14 @@ def test_kills_neither_lose_nor_repeat_an_alert(installations: Any, received: tu
     plan = ("--measure", "tokens", "--amount", "750", "--every", "yearly")
     made = tollhouse.json("budgets", "create", "--name", "Chat", "--view", "All", *plan, *alerts)
     id = made["budget"]["id"]
+    took_s = seconds_of("budgets", "evaluate", "--config", str(tollhouse.config))
     for round in range(len(PERCENTS)):
         send_call(tollhouse, key)
         asking = subprocess.Popen(
             [str(COMMAND), "budgets", "evaluate", "--config", str(tollhouse.config)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tollhouse.directory,
         )  # fmt: skip
-        time.sleep(0.3 * round)
+        time.sleep(took_s * round / 3)
         tollhouse.kill()
         asking.wait(60)
         tollhouse.start()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.payloads import post, request, span
 
 Installations = Callable[..., Tollhouse]
@@ -126,11 +123,12 @@ def test_wrong_use_is_explained_and_hands_nothing_over(leaving: Tollhouse) -> No
     assert (COUNT, 0) == (leaving.queued(ROUTE), leaving.route(ROUTE)["unknown"])
 
 
-@pytest.mark.parametrize("delay_s", [0.9, 1.1, 1.3])
+@pytest.mark.parametrize("share", [1.0, 1.2, 1.4])
 def test_a_kill_loses_nothing_and_doubles_nothing(
-    installations: Installations, leaving: Tollhouse, delay_s: float
+    installations: Installations, leaving: Tollhouse, share: float
 ) -> None:
     """What an export that was killed held back is settled by hand; an import that was killed is repeated."""
+    delay_s = share * seconds_of("spool", "status", "--config", str(leaving.config))  # as long as they take to begin
     bundle, key = leaving.directory / "backlog.bundle", str(leaving.directory / "key")
     killed("spool", "export", str(bundle), "--key-file", key, "--config", str(leaving.config), delay_s=delay_s)
     if not bundle.exists():
@@ -145,12 +143,3 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     other.wait_until_drained()
     assert COUNT == len(other.records()) == len({record["id"] for record in other.records()})
     assert leaving.json("spool", "verify")["balanced"] and other.json("spool", "verify")["balanced"]
-
-
-def killed(*words: str, delay_s: float) -> None:
-    process = subprocess.Popen(
-        [str(COMMAND), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    time.sleep(delay_s)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
