@@ -19,7 +19,7 @@ from gateway.configuration.sections import ReconciliationSettings, StatementPull
 from gateway.statements.importing import ReportFile, read_reports
 from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest
 from spool.clock import Clock
-from spool.errors import Invalid, NotThere, SpoolError
+from spool.errors import NotAllowed, NotThere
 from spool.registry.operators import Actor
 from spool.statements.protocols import Statements
 from spool.statements.rules import day_of, day_text
@@ -97,9 +97,8 @@ class StatementPuller:
         while True:
             try:
                 await self.pull_due()
-            except SpoolError as error:
-                extra = {"action": "statements_not_pulled"}
-                _log.warning("statements are pulled later: %s", error, extra=extra)
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("statements are pulled at the next look", extra={"action": "statements_not_pulled"})
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
@@ -118,8 +117,10 @@ class StatementPuller:
             kept = dict(await self._table.pull_state(name) or {})
             try:
                 await self._walk(pull, kept)
-            except (PullFailed, Invalid) as error:
+            except (PullFailed, NotAllowed) as error:
                 hint = error.retry_after_s if isinstance(error, PullFailed) else None
+                if hint is None:  # the same page would fail again, for a cursor may have ended: begin anew
+                    kept["cursor"] = ""
                 waiting = max(hint or 0.0, RETRY_S)
                 failed = {**kept, "state": FAILED, "reason": str(error), "next_at": self._clock.now() + waiting}
                 await self._table.keep_pull_state(name, failed)

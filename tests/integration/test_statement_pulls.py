@@ -152,6 +152,15 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     assert (["", "4", "4", "8", "8"], Decimal(DAYS)) == (house.provider.asked, await house.billed())
 
 
+async def test_a_cursor_that_has_ended_is_given_up(house: House) -> None:
+    """The next pull begins at the first page, and every bucket counts once."""
+    house.provider.faults = {2: web.Response(status=400, text="the cursor belongs to another query")}
+    puller = house.puller()
+    await puller.pull("costs")
+    await puller.pull("costs")
+    assert (["", "4", "", "4", "8"], Decimal(DAYS)) == (house.provider.asked, await house.billed())
+
+
 @pytest.mark.parametrize(
     ("status", "text", "words"),
     [
