@@ -55,7 +55,7 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
 
 
 NUMBERS = [name for name in AMENDABLE if name.endswith("_tokens")] + ["cost", "value"]
-NO_RECORDS = {"sequences", "statements"}  # folders of cases that are about something else
+NO_RECORDS = {"sequences"}  # folders of cases that are about something else
 ROOT = Path(__file__).parents[2] / "cases"
 CASES = [
     path

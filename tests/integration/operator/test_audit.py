@@ -150,7 +150,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("export_bundle", "POST", "/bundles/export", bundle)
         await operators.change("import_bundle", "POST", "/bundles/import", bundle)
 
-        report = Path(__file__).parents[2] / "cases/statements/openai_usage/page.json"
+        report = Path(__file__).parents[2] / "statements/openai_usage/page.json"
         await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})
         [month] = (await operators.ask("GET", "/statements"))["statements"]
         await operators.change("pull_statements", "POST", "/statement-pulls", {})

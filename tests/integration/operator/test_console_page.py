@@ -15,7 +15,7 @@ from tests.integration.conftest import Serve, Serving
 
 STATIC = Path(gateway.console.__file__).parent / "static"
 OWN = [path for path in STATIC.rglob("*") if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"]
-LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|(?:src|href)="([^"#]+)"')
+LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:src|href)="([^"]+)"')
 
 
 @pytest.mark.asyncio
@@ -142,5 +142,5 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 
 def test_the_console_is_small() -> None:
-    """All its files together are under 200 KB; tests/browser/test_traffic.py measures what one page needs of them."""
-    assert sum(len(asset.body) for asset in console().assets.values()) < 200_000
+    """All its files together are under 250 KB; tests/browser/test_traffic.py measures what one page needs of them."""
+    assert sum(len(asset.body) for asset in console().assets.values()) < 250_000

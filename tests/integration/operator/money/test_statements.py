@@ -14,7 +14,7 @@ from tests.integration.operator.server import OperatorServer, operator_server
 
 pytestmark = pytest.mark.asyncio
 
-CASES = Path(__file__).parents[3] / "cases/statements"
+CASES = Path(__file__).parents[3] / "statements"
 PAGE = CASES / "openai_costs/page.json"
 
 
