@@ -34,16 +34,20 @@ def _part(value: object) -> str:
 class Key:
     """A key pair that signs with RS256 or ES256."""
 
-    def __init__(self, kid: str = "one", algorithm: str = "RS256") -> None:
+    def __init__(self, kid: str | None = "one", algorithm: str = "RS256") -> None:
         self.kid = kid
         self.algorithm = algorithm
         self._rsa = rsa.generate_private_key(65537, 2048) if algorithm == "RS256" else None
         self._ec = ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else None
 
     @property
+    def _id(self) -> dict[str, str]:
+        return {} if self.kid is None else {"kid": self.kid}
+
+    @property
     def public(self) -> dict[str, str]:
         """As the provider publishes it."""
-        shown = {"kid": self.kid, "use": "sig", "alg": self.algorithm}
+        shown = {"use": "sig", "alg": self.algorithm, **self._id}
         if self._rsa:
             numbers = self._rsa.public_key().public_numbers()
             return {**shown, "kty": "RSA", "n": encoded(numbers.n.to_bytes(256)), "e": encoded(b"\1\0\1")}
@@ -53,7 +57,7 @@ class Key:
         return {**shown, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 
     def token(self, claims: Mapping[str, Any], **header: Any) -> str:
-        signed = f"{_part({'alg': self.algorithm, 'kid': self.kid, **header})}.{_part(claims)}"
+        signed = f"{_part({'alg': self.algorithm, **self._id, **header})}.{_part(claims)}"
         return f"{signed}.{encoded(self._signature(signed.encode()))}"
 
     def _signature(self, message: bytes) -> bytes:

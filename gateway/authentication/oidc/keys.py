@@ -1,4 +1,4 @@
-"""The keys with which a provider signs: kept for an hour, asked for again when a token names one that is not known."""
+"""The keys with which a provider signs: kept for an hour, asked for again when none of them signed a token."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from gateway.authentication.oidc.tokens import SignedToken
 from spool.clock import Clock
 
 KEEP_S = 3600.0  # a key that the provider took back is trusted for so long at most
-AGAIN_S = 30.0  # made-up key ids cause no more requests than one in so many seconds
+AGAIN_S = 30.0  # made-up tokens cause no more requests than one in so many seconds
 MAX_KEYS = 100
 
 
@@ -24,27 +25,27 @@ class SigningKeys:
         self._asked_at = 0.0
         self._one_at_a_time = asyncio.Lock()
 
-    async def find(self, kid: str | None, algorithm: str) -> Sequence[Mapping[str, Any]]:
-        """The keys that may have signed; empty if there is none, also after asking the provider again."""
+    async def have_signed(self, token: SignedToken) -> bool:
+        """Whether one of them signed a token. The provider is asked again if not: a new key may have no id."""
         async with self._one_at_a_time:
             if self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S:
                 await self._load()
-            found = self._fitting(kid, algorithm)
-            if not found and self._clock.monotonic() - self._asked_at > AGAIN_S:
+            is_signed = token.is_signed_by(self._fitting(token))
+            if not is_signed and self._clock.monotonic() - self._asked_at > AGAIN_S:
                 await self._load()
-                found = self._fitting(kid, algorithm)
-        return found
+                is_signed = token.is_signed_by(self._fitting(token))
+        return is_signed
 
     async def _load(self) -> None:
         self._asked_at = self._clock.monotonic()
         self._keys = (await self._fetch())[:MAX_KEYS]
         self._loaded_at = self._clock.monotonic()
 
-    def _fitting(self, kid: str | None, algorithm: str) -> Sequence[Mapping[str, Any]]:
+    def _fitting(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
         return [
             key
             for key in self._keys
-            if (kid is None or key.get("kid") == kid)
+            if (token.kid is None or key.get("kid") == token.kid)
             and key.get("use", "sig") == "sig"
-            and key.get("alg", algorithm) == algorithm
+            and key.get("alg", token.algorithm) == token.algorithm
         ]

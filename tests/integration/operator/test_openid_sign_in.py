@@ -342,6 +342,20 @@ async def test_keys_are_rotated(house: House) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("kid", [None, "one"])
+async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None) -> None:
+    """Or without any: a key that did not sign is no reason to believe that none has."""
+    house.provider.key = Key(kid)
+    house.provider.published = [house.provider.key]
+    assert 200 == await house.status(await house.sign_in())
+    house.provider.key = Key(kid)
+    house.provider.published = [house.provider.key]
+    assert "token" == await house.sign_in()
+    house.server.clock.move(31)
+    assert 200 == await house.status(await house.sign_in())
+
+
+@pytest.mark.asyncio
 async def test_a_code_works_once(house: House) -> None:
     """What the browser brought back is used up, here and, under a new state, at the provider."""
     location, cookie = await house.begin()

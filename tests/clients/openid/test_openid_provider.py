@@ -1,0 +1,162 @@
+"""Signing in with a provider that others wrote: its discovery, tokens, refusals and keys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from yarl import URL
+
+from gateway.authentication.oidc.keys import AGAIN_S
+from gateway.authentication.oidc.problems import SignInProblem, TokenRefused
+from gateway.authentication.oidc.provider import IdentityProvider
+from gateway.authentication.oidc.sign_ins import ProviderSignIns
+from gateway.authentication.oidc.tokens import Expected, check_id_token
+from gateway.configuration.sections import OidcSettings
+from spool.registry.operators import Session
+from tests.acceptance.test_health import free_port
+from tests.clients import environments
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+BACK = "http://127.0.0.1:4318/console/"
+
+
+class RunningProvider:
+    """The provider's process. Each start has new keys."""
+
+    def __init__(self) -> None:
+        self._python = environments.python("openid")
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        ada = {"sub": "ada", "email": ADA, "email_verified": True, "groups": ["finops"]}
+        words = ["-m", "oidc_provider_mock", "--port", str(self._port), "--user-claims", json.dumps(ada)]
+        self._process = subprocess.Popen([str(self._python), *words], stderr=subprocess.DEVNULL)
+        async with aiohttp.ClientSession() as session:
+            while True:
+                assert self._process.poll() is None
+                try:
+                    async with session.get(f"{self.url}/jwks"):
+                        return
+                except aiohttp.ClientConnectionError:
+                    time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def provider() -> Iterator[RunningProvider]:
+    provider = RunningProvider()
+    yield provider
+    provider.stop()
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path, provider: RunningProvider) -> AsyncIterator[OperatorServer]:
+    await provider.start()
+    (tmp_path / "secret").write_text("any-secret")
+    async with operator_server(tmp_path, clock=MovedClock(time.time())) as server:
+        settings = settings_of(provider, tmp_path, "tollhouse")
+        server.services.oidc = ProviderSignIns(settings, server.registry, server.clock)
+        yield server
+        await server.services.oidc.close()
+
+
+def settings_of(provider: RunningProvider, directory: Path, client: str) -> OidcSettings:
+    return OidcSettings(
+        issuer=provider.url,
+        client_id=client,
+        client_secret_file=directory / "secret",
+        console=BACK,
+        roles={"finops": "operator"},
+    )
+
+
+async def brought_from(address: str) -> dict[str, str]:
+    """What a browser brings back from `address` after its person has signed in there."""
+    url = URL(address, encoded=True)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data={"sub": "ada"}, allow_redirects=False) as answer,
+    ):
+        assert 302 == answer.status, await answer.text()
+        return dict(URL(answer.headers["Location"]).query)
+
+
+async def signed_in(house: OperatorServer, **changes: str) -> Session:
+    assert house.services.oidc
+    address, browser = await house.services.oidc.begin()
+    answer = {**await brought_from(address), **changes}
+    _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
+    return session
+
+
+async def test_a_person_signs_in(house: OperatorServer) -> None:
+    """With the claims and groups of the provider's own ID token; its code works once."""
+    assert house.services.oidc
+    address, browser = await house.services.oidc.begin()
+    answer = await brought_from(address)
+    _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
+    assert (ADA, "operator", "ada") == (session.actor, session.role, session.subject)
+    with pytest.raises(SignInProblem) as refused:
+        await signed_in(house, code=answer["code"])
+    assert "code" == refused.value.word
+
+
+@pytest.mark.parametrize("seconds", [7200, -7200])
+async def test_clocks_that_differ_too_much(house: OperatorServer, seconds: int) -> None:
+    """A token is over for who is two hours ahead, and from the future for who is behind."""
+    house.clock.move(seconds)
+    with pytest.raises(SignInProblem) as refused:
+        await signed_in(house)
+    assert "token" == refused.value.word
+
+
+async def test_its_keys_change(house: OperatorServer, provider: RunningProvider) -> None:
+    """The new key is found without a restart of Tollhouse."""
+    await signed_in(house)
+    provider.stop()
+    await provider.start()
+    house.clock.move(AGAIN_S + 1)
+    assert ADA == (await signed_in(house)).actor
+
+
+async def test_a_token_for_another_client(house: OperatorServer, provider: RunningProvider, tmp_path: Path) -> None:
+    """It is signed by the right key, and nevertheless proves nothing to us."""
+    other = IdentityProvider(settings_of(provider, tmp_path, "another"), BACK, house.clock)
+    code = (await brought_from(await other.sign_in_address(state="s", nonce="n", verifier="v" * 43)))["code"]
+    claims = (await other.redeem(code, verifier="v" * 43, nonce="n")).claims
+    await other.close()
+    assert claims
+    expected = Expected(issuer=provider.url, client_id="tollhouse", now=house.clock.now(), skew_s=60)
+    with pytest.raises(TokenRefused, match="another client"):
+        check_id_token(claims, expected, nonce="n")
+
+
+async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvider) -> None:
+    """A session goes on as long as the provider refreshes, and ends when it took the tokens back."""
+    assert house.services.oidc
+    session = await signed_in(house)
+    assert session.refreshes
+    house.clock.move(900)
+    await house.services.oidc.check_due()
+    assert [session.id] == [one.id for one in await house.registry.operators.sessions()]
+    async with aiohttp.ClientSession() as admin, admin.post(f"{provider.url}/users/ada/revoke-tokens") as answer:
+        assert 204 == answer.status
+    house.clock.move(900)
+    await house.services.oidc.check_due()
+    assert [] == await house.registry.operators.sessions()
