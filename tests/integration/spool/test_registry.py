@@ -15,7 +15,8 @@ from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.sqlite.migrations import MARK
+from spool.sqlite.database import Database
+from spool.sqlite.migrations import MARK, migrate, script
 from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
@@ -120,3 +121,34 @@ def test_a_password_is_kept_as_a_slow_hash() -> None:
     assert first.startswith(b"scrypt$32768$8$3$")
     assert matches("correct horse battery", first)
     assert not matches("correct horse batterY", first)
+
+
+@pytest.mark.asyncio
+async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Path) -> None:
+    """An operator signs in as before; his session has its twelve hours, and no provider."""
+    names = ("registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql")
+    clock = MovedClock()
+    times = (clock.now() - 60.0, clock.now() - 60.0)
+    password = hashed("a long password")
+
+    def fill(connection: sqlite3.Connection) -> None:
+        migrate(connection, [script(f"registry/{name}") for name in names])
+        connection.execute(
+            "INSERT INTO operators VALUES ('ada@example.com', 'admin', ?, 'init', ?, ?)", (password, *times)
+        )
+        connection.execute(
+            "INSERT INTO sessions VALUES (?, 'ada@example.com', 'admin', 'c', ?, ?, 1, 'ada@example.com', '127.0.0.1')",
+            (b"d" * 32, *times),
+        )
+
+    await (await Database.open(tmp_path / "registry.sqlite", fill)).close()
+
+    registry = await open_registry(tmp_path, secret=SECRET, clock=clock)
+    try:
+        [session] = await registry.operators.sessions()
+        assert (times[0] + 12 * 3600, "", "[]") == (session.ends_at, session.issuer, session.groups)
+        assert await registry.operators.sign_in("ada@example.com", "a long password", address="127.0.0.1")
+        clock.move(2 * 3600)
+        assert not await registry.operators.is_on(session)  # not used for an hour
+    finally:
+        await registry.close()
