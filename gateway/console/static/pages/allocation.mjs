@@ -54,7 +54,8 @@ function Definition({session, query}) {
   const [tried, setTried] = useState(null); // {text, owner} with its difference or its error
   const [asks, setAsks] = useState(false);
   const {data} = known;
-  if (data?.owner !== owner) return html`<${Problem} error=${known.error} retry=${known.reload} /><p role="status">Loading ...</p>`;
+  if (data?.owner !== owner) return html`<${Problem} error=${known.error} retry=${known.reload} />
+    ${!known.error && html`<p role="status">Loading ...</p>`}`;
   const attempt = async (event) => {
     event.preventDefault();
     const text = box.current.value;
