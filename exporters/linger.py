@@ -31,10 +31,12 @@ class Linger:
     async def changes(self) -> AsyncIterator[int]:
         """`below` whenever it has grown: when the oldest record waited long enough, or there is a whole delivery."""
         async for closed in self._log.changes(self._topic):
-            if closed > self._below and self._seconds:
-                closed = await self._wait()
-            self._below = max(closed, self._below)
-            yield self._below
+            if not self._seconds or closed <= self._below:
+                self._below = max(closed, self._below)
+                yield self._below
+            while closed > self._below:  # a whole delivery leaves at once; what is left over is no news of the log
+                self._below = max(await self._wait(), self._below)
+                yield self._below
 
     def end(self) -> bool:
         """Let everything that is closed leave; False if nothing waited."""

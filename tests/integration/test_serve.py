@@ -137,7 +137,7 @@ async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path:
 async def test_it_says_why_it_cannot_start(run: Run, words: tuple[str, ...], code: int, sentence: str) -> None:
     """Exit 2 for the configuration, 1 for the world; one line, no traceback."""
     returned, out, err = await ended(await run(*words))
-    assert (code, "") == (returned, out)
+    assert (code, "") == (returned, out), err
     assert sentence in err
     assert "Traceback" not in err
 
