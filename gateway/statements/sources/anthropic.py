@@ -7,15 +7,17 @@ usage, and never in the costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from gateway.statements.buckets import Edges, any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
-from gateway.statements.values import count, inner, kept, moment, number, objects, required, text
+from gateway.statements.values import count, inner, kept, number, required, text
 from spool.statements.rules import EXACT
 
+_EDGES = Edges("starting_at", "ending_at")
 CENT = Decimal("0.01")
 TOKEN_KINDS = {
     "uncached_input_tokens": "input",
@@ -56,32 +58,12 @@ def dollars(row: Mapping[str, Any], name: str) -> Decimal:
     return kept(EXACT.multiply(required(number(row, name), name), CENT))
 
 
-def _results(document: Document, cells: Cells, add: Callable[[Mapping[str, Any], int, int], None]) -> None:
-    for number_, page in enumerate(document.pages(), start=1):
-        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
-            where = f"page {number_}, bucket {place}"
-            results = objects(None, "results")
-            with cells.row(where):
-                cells.cover(moment(bucket, "starting_at"), moment(bucket, "ending_at"))
-                results = objects(bucket.get("results"), "results")
-            for each, result in enumerate(results, start=1):
-                with cells.row(f"{where}, result {each}"):
-                    add(result, moment(bucket, "starting_at"), moment(bucket, "ending_at"))
-
-
 def _any_result(document: Document, *names: str) -> bool:
-    return any(
-        set(names) <= set(result)
-        for page in document.pages()
-        for bucket in page.get("data") or ()
-        if isinstance(bucket, dict) and "starting_at" in bucket
-        for result in bucket.get("results") or ()
-        if isinstance(result, dict)
-    )
+    return any(_EDGES.start in bucket and set(names) <= set(result) for bucket, result in any_results(document))
 
 
 def _read_usage(document: Document, cells: Cells) -> None:
-    _results(document, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells))
+    read_results(document, _EDGES, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells))
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
@@ -93,7 +75,7 @@ def _read_costs(document: Document, cells: Cells) -> None:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
         cells.money(bucket_of(row, start, end), kind, dollars(row, "amount"), text(row, "currency"))
 
-    _results(document, cells, add)
+    read_results(document, _EDGES, cells, add)
 
 
 ANTHROPIC_USAGE = ReportSource(

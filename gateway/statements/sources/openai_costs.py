@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.statements.buckets import any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import inner, moment, number, objects, required, text
+from gateway.statements.sources.openai_usage import EDGES
+from gateway.statements.values import inner, moment, number, required, text
 
 _OBJECT = "organization.costs.result"
 _TOKENS = re.compile(r"(.+), (cached input|cache write|input|output)")
@@ -23,29 +25,16 @@ _OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "fi
 
 
 def _is_document(document: Document) -> bool:
-    return any(
-        result.get("object") == _OBJECT
-        for page in document.pages()
-        for bucket in page.get("data") or ()
-        if isinstance(bucket, dict)
-        for result in bucket.get("results") or ()
-        if isinstance(result, dict)
-    )
+    return any(result.get("object") == _OBJECT for _, result in any_results(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    for number_, page in enumerate(document.pages(), start=1):
-        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
-            where = f"page {number_}, bucket {place}"
-            results = objects(None, "results")
-            with cells.row(where):
-                cells.cover(moment(bucket, "start_time"), moment(bucket, "end_time"))
-                results = objects(bucket.get("results"), "results")
-            for each, result in enumerate(results, start=1):
-                with cells.row(f"{where}, result {each}"):
-                    amount = inner(result, "amount")
-                    money = {"value": amount.get("value"), "currency": amount.get("currency")}
-                    _add(result, money, moment(bucket, "start_time"), moment(bucket, "end_time"), cells)
+    def add(result: Mapping[str, Any], start: int, end: int) -> None:
+        amount = inner(result, "amount")
+        money = {"value": amount.get("value"), "currency": amount.get("currency")}
+        _add(result, money, start, end, cells)
+
+    read_results(document, EDGES, cells, add)
 
 
 def _read_table(table: Table, cells: Cells) -> None:

@@ -11,36 +11,22 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from gateway.statements.buckets import Edges, any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import Damaged, count, flag, moment, objects, text
+from gateway.statements.values import Damaged, count, flag, moment, text
 
+EDGES = Edges("start_time", "end_time")
 _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
 _MEDIA = ("audio", "image")
 
 
 def _is_of(document: Document, kind: str) -> bool:
-    return any(
-        str(result.get("object", "")).startswith(kind)
-        for page in document.pages()
-        for bucket in page.get("data") or ()
-        if isinstance(bucket, dict)
-        for result in bucket.get("results") or ()
-        if isinstance(result, dict)
-    )
+    return any(str(result.get("object", "")).startswith(kind) for _, result in any_results(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    for number, page in enumerate(document.pages(), start=1):
-        for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
-            where = f"page {number}, bucket {place}"
-            results = objects(None, "results")
-            with cells.row(where):
-                cells.cover(moment(bucket, "start_time"), moment(bucket, "end_time"))
-                results = objects(bucket.get("results"), "results")
-            for each, result in enumerate(results, start=1):
-                with cells.row(f"{where}, result {each}"):
-                    _add(result, moment(bucket, "start_time"), moment(bucket, "end_time"), cells)
+    read_results(document, EDGES, cells, lambda result, start, end: _add(result, start, end, cells))
 
 
 def _read_table(table: Table, cells: Cells) -> None:
