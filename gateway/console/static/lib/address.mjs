@@ -23,8 +23,11 @@ export function grouped(pairs) {
   return found;
 }
 
-/** The parameters of a query, for `to`. */
-export const all = (query) => grouped([...query]);
+/** The address with `changes`, as it is when this is called: what is drawn may be older than it. */
+export function here(changes) {
+  const {path, query} = read();
+  return to(path, {...grouped([...query]), ...changes});
+}
 
 /** Go there. `replaces`: without a step for the back button, as while typing. */
 export function go(address, {replaces = false} = {}) {

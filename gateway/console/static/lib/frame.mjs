@@ -1,5 +1,5 @@
 /** What stands around every page: menu, search, whether it is live, theme, help, and who is signed in. */
-import {all, go, to, useAddress} from "./address.mjs";
+import {go, here, to, useAddress} from "./address.mjs";
 import {get} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
@@ -27,7 +27,7 @@ export function Frame({pages, session, version, telemetry, leave}) {
     <a class="skip" href="#main" onClick=${toMain}>To the content</a>
     <header>
       <strong class="brand">Tollhouse</strong>
-      <${ViewPicker} path=${path} query=${query} />
+      <${ViewPicker} query=${query} />
       <nav aria-label="Pages">${groups(pages).map(([group, members]) => html`<div key=${members[0].path} role=${group && "group"} aria-label=${group}>
         ${group && html`<span class="faint" aria-hidden="true">${group}</span>`}
         ${members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
@@ -64,16 +64,16 @@ function groups(pages) {
 }
 
 /** Chooses the view inside which every page shows costs and calls; not there while there is none. */
-function ViewPicker({path, query}) {
+function ViewPicker({query}) {
   const {data: views} = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
   const asked = query.get("view") ?? "";
   const chosen = views?.find(({id, name}) => asked === id || asked === name);
   useEffect(() => {
-    if (chosen && chosen.id !== asked) go(to(path, {...all(query), view: chosen.id}), {replaces: true}); // a name can change
+    if (chosen && chosen.id !== asked) go(here({view: chosen.id}), {replaces: true}); // a name can change
   }, [chosen?.id, asked]);
   if (!asked && !views?.length) return null;
   return html`<label class="view faint">View <select value=${chosen?.id ?? asked}
-    onChange=${(event) => go(to(path, {...all(query), view: event.target.value}))}>
+    onChange=${(event) => go(here({view: event.target.value}))}>
     <option value="">Everything</option>
     ${views?.map(({id, name, broken}) => html`<option key=${id} value=${id}>${name}${broken && " (broken)"}</option>`)}
     ${asked && !chosen && html`<option value=${asked}>${views ? "no such view" : asked}</option>`}</select></label>`;

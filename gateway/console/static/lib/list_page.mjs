@@ -1,5 +1,5 @@
 /** A page over one list of the operator API. What it shows is the address: filters, sort, and the row that is open. */
-import {all, go, grouped, to} from "./address.mjs";
+import {go, grouped, here, to} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Confirm, Copy, Dialog, Fields, Problem, Table, may} from "./parts.mjs";
@@ -39,7 +39,6 @@ export function ListPage({list, session, query}) {
   const {data} = found;
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
   const cursor = more ? more.cursor : data?.pagination.cursor;
-  const at = (changes) => to(list.at, {...all(query), ...changes});
   const next = async () => {
     const answer = await get(list.path, {cursor: cursor.next_cursor, limit: PAGE});
     const all = [...(more?.rows ?? []), ...answer[list.root]];
@@ -50,7 +49,7 @@ export function ListPage({list, session, query}) {
   const sort = sorting && {
     key: sorting.sort_key,
     order: sorting.sort_order,
-    by: (name) => go(at({sort: name, order: name === sorting.sort_key && sorting.sort_order === "asc" ? "desc" : "asc"})),
+    by: (name) => go(here({sort: name, order: name === sorting.sort_key && sorting.sort_order === "asc" ? "desc" : "asc"})),
   };
   const id = query.get("open");
   const total = data?.pagination.total_count;
@@ -58,7 +57,7 @@ export function ListPage({list, session, query}) {
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${list.Before && data && html`<${list.Before} answer=${data} session=${session} reload=${found.reload} />`}
     <div class="bar">
-      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} filters=${filters} at=${at} />`}
+      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${rows.length} of ${total} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
       ${list.create && may(session, list.create.role) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
@@ -67,17 +66,17 @@ export function ListPage({list, session, query}) {
       ? html`<p>No ${list.caption} match. <a href=${to(list.at, {tab: query.get("tab"), view: null})}>Remove the filters</a></p>`
       : html`<section>${list.empty ?? html`<p>There are no ${list.caption}.</p>`}</section>`)}
     ${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
-      href=${(row) => at({open: list.identity(row)})} sort=${sort} />`}
+      href=${(row) => here({open: list.identity(row)})} sort=${sort} />`}
     ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
     ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}
-      act=${setAction} close=${() => go(at({open: null}))} reload=${found.reload} />`}
+      act=${setAction} close=${() => go(here({open: null}))} reload=${found.reload} />`}
     ${action && html`<${Confirm} title=${action.title} text=${action.text?.(action.row)} exact=${action.exact?.(action.row)}
       fields=${action.fields?.(action.row, data)} danger=${action.danger} close=${() => setAction(null)}
       run=${async (values) => {
         const shown = await action.run(action.row, values);
         found.reload();
-        if (!shown) go(at({open: null}), {replaces: true}); // the row may be gone
+        if (!shown) go(here({open: null}), {replaces: true}); // the row may be gone
         return shown;
       }} />`}`;
 }

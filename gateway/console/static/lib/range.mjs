@@ -1,5 +1,5 @@
 /** The span of time that the address names: relative, so that a link stays relative, or days. */
-import {all, go, to} from "./address.mjs";
+import {go, here} from "./address.mjs";
 import {html, useState} from "./html.mjs";
 
 const DAY_MS = 86400000;
@@ -47,11 +47,10 @@ export function zoneOf(query) {
 }
 
 /** Chooses the span; days of one's own in two fields. */
-export function RangePicker({path, query, byDefault = "now-30d"}) {
+export function RangePicker({query, byDefault = "now-30d"}) {
   const [isOwn, setOwn] = useState(false);
   const now = span(query, byDefault);
-  const others = all(query);
-  const choose = (from, until) => go(to(path, {...others, from: from === byDefault ? "" : from, to: until}));
+  const choose = (from, until) => go(here({from: from === byDefault ? "" : from, to: until}));
   const chosen = (event) => (event.target.value === "own" ? setOwn(true) : choose(event.target.value));
   const submit = (event) => {
     event.preventDefault();
@@ -69,7 +68,7 @@ export function RangePicker({path, query, byDefault = "now-30d"}) {
       <input type="date" name="to" aria-label="Last day" defaultValue=${now.to} />
       <button type="submit">Show</button></form>`}
     ${ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
-      onChange=${(event) => go(to(path, {...others, tz: event.target.value === "UTC" ? "" : event.target.value}))}>
+      onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
       ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
     ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}</span>`;
 }

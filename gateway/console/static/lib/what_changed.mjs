@@ -1,5 +1,5 @@
 /** What changed the costs since an earlier time: the parts of the change, and the groups that drive it. */
-import {all, go, to} from "./address.mjs";
+import {go, here} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
 import {OTHER, nameOf} from "./chart.mjs";
 import {count, money, percent} from "./format.mjs";
@@ -21,10 +21,10 @@ const signed = (text) => `${Number(text) > 0 ? "+" : ""}${money(text)}`;
 const days = ({from, to: until}) => `${from.slice(0, 16).replace("T", " ")} to ${until.slice(0, 16).replace("T", " ")}`;
 
 /** Chooses the time to compare with; days of one's own in two fields. */
-export function AgainstPicker({path, query}) {
+export function AgainstPicker({query}) {
   const [isOwn, setOwn] = useState(false);
   const now = query.get("against") ?? "";
-  const choose = (against) => go(to(path, {...all(query), against}));
+  const choose = (against) => go(here({against}));
   const chosen = (event) => (event.target.value === "own" ? setOwn(true) : choose(event.target.value));
   const submit = (event) => {
     event.preventDefault();

@@ -1,6 +1,6 @@
 /** What was spent, by one or two dimensions: bars over time, a table beside the span before, and what changed. */
 import {html, useState} from "../lib/html.mjs";
-import {all, go, grouped, to} from "../lib/address.mjs";
+import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {Lines, OTHER, StackedBars, UNKNOWN, nameOf} from "../lib/chart.mjs";
 import {change, percent} from "../lib/format.mjs";
@@ -72,7 +72,6 @@ export function Page({query, isDark, session}) {
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
   const {data} = found;
-  const here = (changes) => to(PATH, {...all(query), ...changes});
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
       const [word, title] = [each].flat();
@@ -90,25 +89,25 @@ export function Page({query, isDark, session}) {
   const [first, second] = at.by;
   return html`
     <div class="bar">
-      <${RangePicker} path=${PATH} query=${query} />
+      <${RangePicker} query=${query} />
       ${pick("by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean)}))}
       ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
       ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]))}
       ${pick("bars", "bin", at.bin, at.bins)}
-      <${AgainstPicker} path=${PATH} query=${query} />
+      <${AgainstPicker} query=${query} />
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "operator") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
     ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields)} close=${() => setSaves(null)}
-      run=${async (given) => go(to(PATH, {...all(query), ...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
+      run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && !found.error && html`<p role="status">Loading ...</p>`}
-    ${data && html`<${Answer} ...${{...data, isDark, here, query}} />`}
-    ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at, here)} />`}`;
+    ${data && html`<${Answer} ...${{...data, isDark, query}} />`}
+    ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, isDark, here, query}) {
+function Answer({table, bars, at, isDark, query}) {
   const {by, range, measure: name, zone} = at;
   const measure = MEASURES[name];
   const {previous} = table.report;
@@ -136,9 +135,9 @@ function Answer({table, bars, at, isDark, here, query}) {
   const until = day(daysBefore(new Date(`${previous.to.slice(0, 19)}Z`), 0.001));
   const everything = questions(at)[2];
   return html`
-    <${Picture} ...${{bars, at, isDark, here}} />
+    <${Picture} ...${{bars, at, isDark}} />
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report, field)).join(" and ")}`}
-      href=${(row) => deeper(row, at, here)} />
+      href=${(row) => deeper(row, at)} />
     <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}
       <a href=${calls(at.filters)}>The calls</a></p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
@@ -147,7 +146,7 @@ function Answer({table, bars, at, isDark, here, query}) {
 const calls = (filters) => to("/calls", grouped(filters.filter(([name]) => name !== "request_model" && !/^(tag|User:Defined):/.test(name))));
 
 /** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
-function deeper(row, at, here) {
+function deeper(row, at) {
   const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   if (filters.some(([, value]) => value === OTHER)) return null;
   const set = [...at.filters, ...filters].map(([name]) => name);
@@ -168,7 +167,7 @@ function Rows({rows, ...table}) {
       <span class="faint">${many} of ${rows.length} rows; the total counts all.</span></p>`}`;
 }
 
-function Picture({bars, at, isDark, here}) {
+function Picture({bars, at, isDark}) {
   const [field, measure] = [at.by[0], MEASURES[at.measure]];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const bins = allBins(bars, at.bin, labelled);
@@ -180,7 +179,7 @@ function Picture({bars, at, isDark, here}) {
   });
   return html`<${measure.adds ? StackedBars : Lines} ...${{title, bins, cells, isDark, format: measure.format, short: measure.short, zone: at.zone}}
     field=${measure.parts ? "category" : field} isOpen=${!at.range.to}
-    href=${measure.parts ? null : (group) => deeper({[field]: group}, at, here)}
+    href=${measure.parts ? null : (group) => deeper({[field]: group}, at)}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))} />`;
 }
 
