@@ -1,0 +1,138 @@
+"""What people may do in Tollhouse, in named sets: the catalogue from which roles are made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionSet:
+    """`includes` are the ids of sets that come with it: who may change a thing may read it."""
+
+    id: str
+    title: str
+    description: str
+    includes: tuple[str, ...] = ()
+
+
+VIEW_RECOMMENDATIONS = "view_recommendations"
+VIEW_STREAM_SETTINGS = "view_telemetry_stream_settings"
+ORGANIZATION_ADMINISTRATION = "organization_administration"
+MODIFY_DIMENSIONS = "modify_dimension_definitions"
+API_KEY_MANAGEMENT = "api_key_management"
+VIEW_COSTS = "view_costs"
+VIEW_RECORDS = "view_records"
+VIEW_OPERATION = "view_operation"
+USE_ASSISTANTS = "use_assistants"
+MODIFY_VIEWS_AND_BUDGETS = "modify_views_and_budgets"
+WORK_ON_INSIGHTS = "work_on_insights"
+MODIFY_BILLING = "modify_billing"
+OPERATE_SPOOL = "operate_spool"
+INSTALLATION_ADMINISTRATION = "installation_administration"
+
+_CATALOGUE = (
+    # The names of the first five are the published interface's.
+    PermissionSet(
+        id=VIEW_RECOMMENDATIONS,
+        title="View Recommendations",
+        description="Read recommendations, their types and their comments, and look for savings without keeping them.",
+    ),
+    PermissionSet(
+        id=VIEW_STREAM_SETTINGS,
+        title="View Telemetry Stream Settings",
+        description="Read unit-cost streams, usage events and deliveries of unknown fate.",
+    ),
+    PermissionSet(
+        id=ORGANIZATION_ADMINISTRATION,
+        title="Organization Administration",
+        description="Manage operators, roles, sessions and console links, and read the audit list.",
+    ),
+    PermissionSet(
+        id=MODIFY_DIMENSIONS,
+        title="Modify Dimension Definitions",
+        description="Publish definitions of dimensions and manage their namespaces.",
+        includes=(VIEW_COSTS,),
+    ),
+    PermissionSet(
+        id=API_KEY_MANAGEMENT,
+        title="API key management",
+        description="Create, edit, rotate, disable and delete API keys.",
+        includes=(VIEW_OPERATION,),
+    ),
+    PermissionSet(
+        id=VIEW_COSTS,
+        title="View Costs",
+        description="Read costs, views, budgets, insights, definitions, statements and billing.",
+    ),
+    PermissionSet(
+        id=VIEW_RECORDS,
+        title="View Records",
+        description="Read single calls, hear of them as they arrive, and read receipts.",
+    ),
+    PermissionSet(
+        id=VIEW_OPERATION,
+        title="View Operation",
+        description="Read the state of the spool: routes, deliveries, dead letters, books, devices, clusters, API keys"
+        " and notifications.",
+    ),
+    PermissionSet(
+        id=USE_ASSISTANTS,
+        title="Use Assistants",
+        description="Speak to the tools of assistants (MCP) on the operator side.",
+        includes=(VIEW_COSTS, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS),
+    ),
+    PermissionSet(
+        id=MODIFY_VIEWS_AND_BUDGETS,
+        title="Modify Views and Budgets",
+        description="Create, change and delete views and budgets.",
+        includes=(VIEW_COSTS,),
+    ),
+    PermissionSet(
+        id=WORK_ON_INSIGHTS,
+        title="Work on Insights and Recommendations",
+        description="Set status and assignee, comment, run detectors, and set what types of recommendations tell.",
+        includes=(VIEW_COSTS, VIEW_RECOMMENDATIONS),
+    ),
+    PermissionSet(
+        id=MODIFY_BILLING,
+        title="Modify Billing",
+        description="Change billing connections, send billing drops, import statements, and count or price the ledger"
+        " again.",
+        includes=(VIEW_COSTS,),
+    ),
+    PermissionSet(
+        id=OPERATE_SPOOL,
+        title="Operate the Spool",
+        description="Act on routes, dead letters, notifications, devices, clusters and deliveries of unknown fate, and"
+        " read the configuration.",
+        includes=(VIEW_OPERATION, VIEW_STREAM_SETTINGS),
+    ),
+    PermissionSet(
+        id=INSTALLATION_ADMINISTRATION,
+        title="Installation Administration",
+        description="Reload the configuration, back the data up, and export or import bundles.",
+        includes=(VIEW_OPERATION,),
+    ),
+)
+
+PERMISSION_SETS: Mapping[str, PermissionSet] = {each.id: each for each in _CATALOGUE}
+
+ALL = frozenset(PERMISSION_SETS)
+# What the accounts' own roles may do: Member, Operator; an Organizer may do everything.
+OF_MEMBER = frozenset(
+    (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
+)
+OF_OPERATOR = OF_MEMBER | {MODIFY_DIMENSIONS, MODIFY_VIEWS_AND_BUDGETS, WORK_ON_INSIGHTS, MODIFY_BILLING, OPERATE_SPOOL}
+
+
+def with_included(ids: Iterable[str]) -> frozenset[str]:
+    """The sets of these ids with all that they include. An id that is not in the catalogue any more gives nothing."""
+    found: set[str] = set()
+    waiting = [id for id in ids if id in PERMISSION_SETS]
+    while waiting:
+        id = waiting.pop()
+        if id not in found:
+            found.add(id)
+            waiting.extend(PERMISSION_SETS[id].includes)
+    return frozenset(found)

@@ -1,0 +1,204 @@
+"""Roles: what several of them give together, and which views lie within what they show."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.registry.operators import ADMIN, OPERATOR, VIEWER
+from spool.registry.permission_sets import (
+    ALL,
+    API_KEY_MANAGEMENT,
+    OF_MEMBER,
+    OF_OPERATOR,
+    PERMISSION_SETS,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+    VIEW_RECORDS,
+    with_included,
+)
+from spool.registry.roles import (
+    EVERYTHING,
+    EXCEPT,
+    FULL,
+    IS,
+    LIMITED,
+    NO_DATA,
+    LedgerSlice,
+    Rights,
+    Role,
+    RoleFilter,
+    Roles,
+)
+
+ADA, BOB = "ada@example.com", "bob@example.com"
+VALUES = {"team": ("", "ads", "search"), "model": ("", "haiku", "opus"), "tag:env": ("prod", "test")}
+EVERY_CALL = [dict(zip(VALUES, each, strict=True)) for each in product(*VALUES.values())]
+
+FILTERS = st.sampled_from(sorted(VALUES)).flatmap(
+    lambda name: st.builds(
+        RoleFilter,
+        dimension=st.just(name),
+        values=st.lists(st.sampled_from(VALUES[name]), min_size=1, unique=True).map(tuple),
+        mode=st.sampled_from((IS, EXCEPT)),
+    )
+)
+SLICES = st.lists(st.lists(FILTERS, max_size=3).map(tuple), max_size=3).map(
+    lambda parts: LedgerSlice(parts=tuple(parts))
+)
+ROLES = st.builds(
+    Role,
+    id=st.just("r"),
+    name=st.text(max_size=3),
+    data_access=st.sampled_from((FULL, LIMITED, NO_DATA)),
+    filters=st.lists(FILTERS, max_size=2).map(tuple),
+    permission_sets=st.lists(st.sampled_from(sorted(PERMISSION_SETS)), max_size=2).map(tuple),
+    members=st.sampled_from(((), (ADA,), (ADA, BOB))),
+    groups=st.sampled_from(((), ("finance",))),
+)
+CHOSEN = st.fixed_dictionaries(
+    {}, optional={name: st.lists(st.sampled_from(VALUES[name])).map(tuple) for name in VALUES}
+)
+
+
+def role(name: str = "Search", **fields: object) -> Role:
+    given = {"id": name, "name": name, "data_access": NO_DATA, "members": (ADA,)}
+    return Role(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def team(*values: str, mode: str = IS) -> RoleFilter:
+    return RoleFilter(dimension="team", values=values, mode=mode)
+
+
+def passes(call: dict[str, str], include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]) -> bool:
+    """The filter of a view, spelled out. Without values it says nothing."""
+    return all(call[name] in values for name, values in include.items() if values) and not any(
+        call[name] in values for name, values in exclude.items()
+    )
+
+
+@given(SLICES, CHOSEN, CHOSEN)
+def test_a_view_that_is_contained_shows_no_call_outside(
+    part: LedgerSlice, include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]
+) -> None:
+    """`contains` never claims what does not hold, over every call that there can be."""
+    shown = [call for call in EVERY_CALL if passes(call, include, exclude)]
+    if part.contains(include, exclude):
+        assert [] == [call for call in shown if not part.holds(call.__getitem__)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "include", "exclude", "expected"),
+    [
+        ((), {"team": ("search",)}, {}, False),
+        (((),), {}, {}, True),
+        (((team("search"),),), {"team": ("search",)}, {}, True),
+        (((team("search"),),), {"team": ("search", "ads")}, {}, False),
+        (((team("search"),),), {"team": ()}, {}, False),
+        (((team("search"),),), {}, {"team": ("ads",)}, False),
+        (((team("search"),), (team("ads"),)), {"team": ("search", "ads")}, {}, True),
+        (((team("ads", mode=EXCEPT),),), {}, {"team": ("ads", "")}, True),
+        (((team("ads", mode=EXCEPT),),), {"team": ("search",)}, {}, True),
+        (((team("ads", mode=EXCEPT),),), {"model": ("opus",)}, {}, False),
+        (((team(""),),), {"team": ("",)}, {}, True),
+    ],
+)
+def test_contained_views(parts: object, include: object, exclude: object, expected: bool) -> None:
+    """The common cases are told apart, not only refused."""
+    assert expected is LedgerSlice(parts=parts).contains(include, exclude)  # type: ignore[arg-type]
+
+
+def test_a_filter_of_many_values_is_looked_at_as_a_whole() -> None:
+    """The product of the values is bounded: beyond it, one role alone must show them all."""
+    names = tuple(f"t{i}" for i in range(40))
+    models = tuple(f"m{i}" for i in range(40))
+    one = LedgerSlice(parts=((team(*names), RoleFilter(dimension="model", values=models)),))
+    assert one.contains({"team": names, "model": models}, {})
+    halves = LedgerSlice(parts=((team(*names[:20]), *one.parts[0][1:]), (team(*names[20:]), *one.parts[0][1:])))
+    assert halves.contains({"team": names, "model": models[:25]}, {})
+    assert not halves.contains({"team": names, "model": models}, {})
+
+
+@given(
+    st.lists(ROLES, max_size=4),
+    st.sampled_from((ADA, BOB, "eve@example.com")),
+    st.booleans(),
+    st.sampled_from(("", VIEWER)),
+)
+def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str) -> None:
+    """A person sees a call if one of the roles shows it, and may do what one of the roles allows."""
+    groups = ("finance",) if is_finance else ()
+    rights = Roles(roles).of(person, groups, base)
+    given = [each for each in roles if person in each.members or set(groups) & set(each.groups)]
+    shows_all = bool(base) or any(each.data_access == FULL for each in given)
+    for call in EVERY_CALL:
+        by_filters = any(
+            each.data_access == LIMITED and each.filters and all(f.holds(call[f.dimension]) for f in each.filters)
+            for each in given
+        )
+        assert (shows_all or by_filters) == rights.slice.holds(call.__getitem__)
+    assert shows_all == rights.slice.is_everything
+    assert rights.permission_sets == (OF_MEMBER if base else frozenset()).union(
+        *(with_included(each.permission_sets) for each in given)
+    )
+    assert len(given) + bool(base) == len(rights.roles)
+
+
+@given(FILTERS, st.text(max_size=3))
+def test_the_two_modes_are_opposites(one: RoleFilter, value: str) -> None:
+    """Every value passes either the filter or the one of the other mode."""
+    other = RoleFilter(dimension=one.dimension, values=one.values, mode=EXCEPT if one.mode == IS else IS)
+    assert one.holds(value) != other.holds(value)
+
+
+def test_who_has_no_role_has_no_rights() -> None:
+    """No built-in role is given by itself; neither is a role of nobody."""
+    assert Rights() == Roles([role(members=())]).of(ADA)
+    assert not Rights().slice.holds(lambda _: "")
+
+
+def test_limited_without_filters_shows_nothing() -> None:
+    """A role that lost its filters does not open everything."""
+    assert not Roles([role(data_access=LIMITED)]).of(ADA).slice.parts
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "permission_sets"),
+    [(VIEWER, "Member", OF_MEMBER), (OPERATOR, "Operator", OF_OPERATOR), (ADMIN, "Organizer", ALL)],
+)
+def test_the_role_of_an_account_is_a_built_in_role(base: str, name: str, permission_sets: frozenset[str]) -> None:
+    """It shows all data, as before there were roles."""
+    rights = Roles(()).of(ADA, base=base)
+    assert ((name,), permission_sets, True) == (rights.roles, rights.permission_sets, rights.slice.is_everything)
+    assert (rights == EVERYTHING) is (base == ADMIN)
+
+
+def test_a_built_in_role_has_all_that_it_includes() -> None:
+    """What Member and Operator list is all that they give."""
+    assert (OF_MEMBER, OF_OPERATOR) == (with_included(OF_MEMBER), with_included(OF_OPERATOR))
+    assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
+
+
+def test_a_permission_set_comes_with_what_it_includes() -> None:
+    """Who may change keys may read them; a set that is gone gives nothing."""
+    given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).of(ADA)
+    assert {API_KEY_MANAGEMENT, VIEW_OPERATION} == given.permission_sets
+    assert {each for one in PERMISSION_SETS.values() for each in one.includes} <= set(PERMISSION_SETS)
+
+
+def test_a_dimension_that_is_gone_shows_nothing() -> None:
+    """EXCEPT of a dimension without values would show everything: the part goes instead."""
+    both = LedgerSlice(parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),)))
+    assert ("tag:x", "team") == both.dimensions
+    assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown(("team", "model"))
+    assert () == both.without_unknown(()).parts
+
+
+def test_only_full_data_with_all_sets_gives_everything() -> None:
+    """What counts as an Organizer."""
+    assert role(data_access=FULL, permission_sets=tuple(ALL)).gives_everything
+    assert not role(data_access=LIMITED, filters=(team("ads"),), permission_sets=tuple(ALL)).gives_everything
+    assert not role(data_access=FULL, permission_sets=tuple(OF_OPERATOR)).gives_everything
