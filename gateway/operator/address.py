@@ -1,4 +1,4 @@
-"""A row of the table of addresses for operators: a role in place of a scope."""
+"""A row of the table of addresses for operators: a permission set in place of a scope."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from gateway.http.address import Address
 from gateway.http.key_carriage import CSRF, SESSION
 
 SAFE_METHODS = ("GET", "HEAD")
+SIGNED_IN = ""  # needed: nothing but to be signed in
 
 OPERATOR_REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule that the message states",
     401: "Nobody is signed in, or the sign-in is wrong",
-    403: "The role, the CSRF token, the Host or the Origin does not allow it",
+    403: "The permission sets, the CSRF token, the Host or the Origin do not allow it",
     404: "There is no such thing",
     409: "The name is taken, or the state of the thing does not allow it",
     413: "The body is too large",
@@ -26,9 +27,13 @@ OPERATOR_REFUSALS: Mapping[int, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorAddress(Address):
-    """`role` None: the call is how one signs in. A call that is not GET changes something and needs the CSRF token."""
+    """
+    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in.
 
-    role: str | None
+    A call that is not GET changes something and needs the CSRF token.
+    """
+
+    needs: str | None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
@@ -37,7 +42,7 @@ class OperatorAddress(Address):
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        if self.role is None:
+        if self.needs is None:
             return []
         is_safe = set(self.methods) <= set(SAFE_METHODS)
         return [{SESSION: []} if is_safe else {SESSION: [], CSRF: []}]

@@ -1,5 +1,5 @@
 """
-Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and roles, before any handler runs.
+Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler runs.
 
 On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie signs in,
 every change carries the session's CSRF token, and a request under a foreign Host or from a foreign page is refused.
@@ -20,10 +20,12 @@ from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
-from gateway.operator.address import SAFE_METHODS, OperatorAddress
+from gateway.operator.address import SAFE_METHODS, SIGNED_IN, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest
-from spool.registry.operators import ADMIN, VIEWER, Actor, at_least
+from spool.registry.operators import ADMIN, Actor
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import EVERYTHING, Rights, Roles
 
 MAX_ACTOR = 200
 # Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy put a path
@@ -42,8 +44,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         else:
             _check_origin(request, services.hosts)
             admitted = await _admit_over_http(request, row, services)
-        if row.role is not None and not at_least(admitted.role, row.role):
-            raise Refusal(403, "role", f"this needs the role {row.role}; you have {admitted.role}")
+        _check_permission(row, admitted.rights)
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
@@ -59,16 +60,16 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
     if not name or len(name) > MAX_ACTOR or not name.isprintable():
         raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
     actor = Actor(name, "operator socket")
-    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=ADMIN)
+    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=ADMIN, rights=EVERYTHING)
 
 
 async def _admit_over_http(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[object]:
     address = request.remote or "unknown"
-    if row.role is None:
+    if row.needs is None:
         actor = Actor("", address)
-        return OperatorRequest(http=request, body=None, services=services, actor=actor, role=VIEWER)
+        return OperatorRequest(http=request, body=None, services=services, actor=actor, role="", rights=Rights())
     secret = request.cookies.get(cookie_name(request))
     session = await services.require_registry().operators.session(secret) if secret else None
     if session is None:
@@ -84,8 +85,17 @@ async def _admit_over_http(
         services=services,
         actor=Actor(session.actor, address),
         role=session.role,
+        rights=Roles(()).of(session.account, base=session.role),
         session=session,
     )
+
+
+def _check_permission(row: OperatorAddress, rights: Rights) -> None:
+    if row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets:
+        return
+    title = PERMISSION_SETS[row.needs].title
+    message = f"this needs the permission set {title}; an Organizer can give it to you in a role"
+    raise Refusal(403, "permission_set", message)
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:

@@ -7,7 +7,7 @@ from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.registry.operators import OPERATOR, at_least
+from spool.registry.permission_sets import WORK_ON_INSIGHTS
 
 
 class McpLine(RequestBody):
@@ -21,7 +21,7 @@ async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
     asking = Asking(
         services=request.services,
         actor=request.actor,
-        may_write=at_least(request.role, OPERATOR),
+        may_write=WORK_ON_INSIGHTS in request.rights.permission_sets,
         charge=lambda: None,
         told=lambda *_: None,
     )

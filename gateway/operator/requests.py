@@ -13,6 +13,7 @@ from gateway.http.requests import AdmittedRequest
 from gateway.http.services import OperatorServices
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
+from spool.registry.roles import Rights
 
 Body = TypeVar("Body")
 Row = TypeVar("Row")
@@ -20,11 +21,16 @@ Row = TypeVar("Row")
 
 @dataclass(slots=True, kw_only=True)
 class OperatorRequest(AdmittedRequest[Body]):
-    """`session` is None on the operator socket, and before anybody is signed in."""
+    """
+    `session` is None on the operator socket, and before anybody is signed in.
+
+    `role` is that of the account or of the link, `rights` what it and the role documents give at this moment.
+    """
 
     services: OperatorServices
     actor: Actor
     role: str
+    rights: Rights
     session: Session | None = None
 
     def number(self, name: str) -> int:

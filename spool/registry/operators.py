@@ -109,10 +109,6 @@ def status(operator: Operator) -> str:
     return DISABLED if operator.disabled else ENABLED
 
 
-def at_least(role: str, needed: str) -> bool:
-    return ROLES.index(role) >= ROLES.index(needed)
-
-
 def checked_email(email: str) -> str:
     """Trimmed and in small letters: one person has one account."""
     email = unicodedata.normalize("NFC", email.strip()).lower()

@@ -13,9 +13,10 @@ import pytest_asyncio
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import OperatorAddress
+from gateway.operator.address import SIGNED_IN, OperatorAddress
 from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S
+from spool.registry.roles import Roles
 from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
 PASSWORD = "correct horse battery"
@@ -86,7 +87,7 @@ async def test_a_session_opens_the_api(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "call", [call for call in OPERATOR_ADDRESSES if call.role is not None], ids=lambda call: call.name
+    "call", [call for call in OPERATOR_ADDRESSES if call.needs is not None], ids=lambda call: call.name
 )
 async def test_nothing_opens_without_a_session(server: OperatorServer, call: Any) -> None:
     """Every call but the sign-in itself is 401 for a stranger."""
@@ -192,20 +193,29 @@ async def test_a_form_is_no_request(server: OperatorServer, content_type: str) -
 
 
 OPEN_TO_ALL_ROLES = ("/session", "/status", "/books", "/verify", "/ignored", "/conflicts")
-ROLES = ("viewer", "operator", "admin")
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role: str) -> None:
     """Viewers read, operators work on deliveries, admins manage keys and operators."""
-    headers = await signed_in(server, role)
+    headers, opened = await signed_in(server, role), Roles(()).of(ADA, base=role).permission_sets
     for call in OPERATOR_ADDRESSES:
-        if call.role is None or relative(call) in OPEN_TO_ALL_ROLES:
+        if call.needs is None or relative(call) in OPEN_TO_ALL_ROLES:
             continue
         answer = await server.over_http(call.methods[0], some_path(call), {} if call.takes else None, headers=headers)
-        refused = answer.status == 403 and answer.payload["error"]["type"] == "role"
-        assert (ROLES.index(role) < ROLES.index(call.role)) == refused, call
+        refused = answer.status == 403 and answer.payload["error"]["type"] == "permission_set"
+        assert (call.needs != SIGNED_IN and call.needs not in opened) == refused, call
+
+
+@pytest.mark.asyncio
+async def test_a_refusal_says_which_permission_set_is_missing(server: OperatorServer) -> None:
+    """And who can give it."""
+    answer = await server.over_http("POST", "/keys", {}, headers=await signed_in(server, "operator"))
+    assert (403, "permission_set") == answer.error[:2]
+    assert {"API key management", "Organizer"} == {
+        word for word in ("API key management", "Organizer") if word in answer.error[2]
+    }
 
 
 @pytest.mark.asyncio

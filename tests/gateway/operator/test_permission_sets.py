@@ -1,0 +1,192 @@
+"""Which calls of the operator API the roles of accounts open: what they opened before there were permission sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import SIGNED_IN
+from spool.registry.operators import ADMIN, OPERATOR, VIEWER
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import Roles
+
+# Every call that there was when a role of three stood in its row.
+CALLS = {
+    VIEWER: """
+    GET /session
+    DELETE /session
+    GET /changes
+    GET /keys
+    GET /keys/{name}
+    GET /scopes
+    GET /devices
+    GET /unenrolled
+    GET /devices/{id}
+    GET /clusters
+    GET /clusters/{id}
+    GET /container-metrics
+    GET /container-files
+    GET /status
+    GET /routes
+    GET /deliveries
+    GET /clock
+    GET /records
+    GET /rates
+    GET /tail
+    GET /receipts/{id}
+    GET /records/{id}
+    GET /books
+    GET /verify
+    GET /streams
+    GET /events
+    GET /event-types
+    GET /unknown
+    GET /billing
+    GET /connections
+    GET /connections/{id}
+    GET /connections/{id}/drops
+    GET /connections/{id}/drops/{month}
+    POST /mcp
+    GET /views
+    GET /views/{id}
+    GET /budgets
+    GET /budgets/{id}
+    GET /budgets/{id}/owners
+    GET /budgets/{id}/alerts
+    GET /dead
+    GET /dead/{id}
+    GET /partial-refusals
+    GET /ignored
+    GET /conflicts
+    GET /ledger
+    GET /report
+    GET /comparison
+    POST /allocation/diff
+    POST /allocation/validate
+    GET /allocation/versions
+    GET /allocation/versions/{version}
+    GET /allocation/namespaces
+    GET /allocation/namespaces/{id}
+    GET /allocation/jobs
+    GET /allocation/jobs/{id}
+    GET /statements
+    GET /statement-pulls
+    GET /reconciliation
+    GET /insights
+    GET /insights/{id}
+    GET /insights/{id}/comments
+    GET /recommendations
+    GET /recommendations/{id}
+    GET /recommendations/{id}/comments
+    GET /recommendation-types
+    GET /recommendation-types/{type}
+    GET /recommendation-dimensions
+    GET /recommendation-check
+    GET /notifications
+    GET /notifications/{id}
+    GET /notification-channels
+    """,
+    OPERATOR: """
+    POST /devices
+    DELETE /devices/{id}
+    POST /devices/{id}/approve
+    POST /devices/{id}/revoke
+    POST /devices/{id}/reset
+    PATCH /devices/{id}
+    PATCH /clusters/{id}
+    DELETE /clusters/{id}
+    POST /container-files/{id}/discard
+    DELETE /routes/{destination}/{topic}
+    POST /replay
+    GET /configuration
+    POST /clock/accept
+    POST /unknown/{id}/resolve
+    POST /billing/push
+    POST /connections
+    PATCH /connections/{id}
+    DELETE /connections/{id}
+    POST /views
+    PATCH /views/{id}
+    DELETE /views/{id}
+    POST /budgets
+    POST /budgets/evaluate
+    PATCH /budgets/{id}
+    DELETE /budgets/{id}
+    PATCH /dead/{id}
+    POST /dead/retry
+    POST /dead/discard
+    POST /allocation/publish
+    POST /allocation/namespaces
+    PATCH /allocation/namespaces/{id}
+    DELETE /allocation/namespaces/{id}
+    POST /allocation/jobs/{id}/cancel
+    POST /statements
+    DELETE /statements/{id}
+    POST /statement-pulls
+    POST /ledger/rebuild
+    POST /ledger/reprice
+    POST /insights/run
+    PATCH /insights/{id}
+    POST /insights/{id}/comments
+    PATCH /recommendations
+    POST /recommendations/run
+    POST /recommendations/{id}/comments
+    PATCH /recommendations/{id}/comments/{comment}
+    DELETE /recommendations/{id}/comments/{comment}
+    PATCH /recommendation-types/{type}
+    POST /notifications/retry
+    POST /notifications/discard
+    POST /notification-channels/{name}/test
+    """,
+    ADMIN: """
+    GET /sessions
+    DELETE /sessions/{id}
+    POST /console-links
+    POST /keys
+    PATCH /keys/{name}
+    POST /keys/{name}/rotate
+    POST /keys/{name}/enable
+    POST /keys/{name}/disable
+    DELETE /keys/{name}
+    POST /reload
+    POST /backup
+    POST /bundles/export
+    POST /bundles/import
+    GET /operators
+    POST /operators
+    PATCH /operators/{email}
+    DELETE /operators/{email}
+    GET /audit
+    """,
+}
+OPENED_BY = {
+    VIEWER: (VIEWER,),
+    OPERATOR: (VIEWER, OPERATOR),
+    ADMIN: (VIEWER, OPERATOR, ADMIN),
+}
+NEEDS = {
+    f"{method} {row.path.removeprefix(OPERATOR_API)}": row.needs for row in OPERATOR_ADDRESSES for method in row.methods
+}
+
+
+def calls_of(*roles: str) -> set[str]:
+    return {line.strip() for role in roles for line in CALLS[role].strip().splitlines()}
+
+
+@pytest.mark.parametrize("role", OPENED_BY)
+def test_a_role_of_an_account_opens_what_it_opened_before(role: str) -> None:
+    """Neither more nor less: who had a role before keeps it to the letter."""
+    permission_sets = Roles(()).of("ada@example.com", base=role).permission_sets
+    opened = {call for call, needs in NEEDS.items() if needs == SIGNED_IN or needs in permission_sets}
+    assert calls_of(*OPENED_BY[role]) == opened & calls_of(*CALLS)
+
+
+def test_every_call_of_before_is_still_there() -> None:
+    """Else the comparison above would lose calls in silence."""
+    assert set() == calls_of(*CALLS) - set(NEEDS)
+
+
+def test_every_permission_set_opens_something() -> None:
+    """And no row needs one that does not exist."""
+    assert set(PERMISSION_SETS) == set(NEEDS.values()) - {None, SIGNED_IN}
