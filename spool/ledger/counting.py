@@ -15,6 +15,9 @@ from spool.ledger.sums import DAY_S, HOUR_S, Dimensions, HourlySums, Measures
 
 WIDTHS = (HOUR_S, DAY_S)
 OTHER = "(other)"
+# What a sum is not known by any more once there are too many of them: first (with the tags), and last.
+OWNERS = ("user", "device", "api_key")
+WORK = ("source", "provider", "model", "request_model", "team")
 MAX_TEXT = 256  # of a dimension's value
 
 
@@ -89,10 +92,11 @@ class Placement:
 
 def kept(dimensions: Dimensions) -> Dimensions:
     """Dimensions as they are kept: bounded texts, and "" for what is unknown."""
-    return Dimensions(*map(_bounded, dimensions))
+    return Dimensions(*map(bounded, dimensions))
 
 
-def _bounded(value: Any) -> Any:
+def bounded(value: Any) -> Any:
+    """A value of a dimension as it is kept."""
     if value is None:
         return ""
     # A lone surrogate cannot be stored as text.

@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
 from spool.ledger import counting, kept
 from spool.ledger.costs import costs
-from spool.ledger.counting import Placement, state_of
+from spool.ledger.counting import OTHER, Placement, state_of
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
@@ -261,12 +261,20 @@ class Ledger:
         start = await self._read(work)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
-    async def values(self, dimension: str) -> Sequence[str]:
+    async def values(self, dimension: str | Derived) -> Sequence[str]:
         """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
-        derived = self._derived.get(dimension)
-        if derived is None:
+        if isinstance(dimension, Derived):
+            asked: str | Derived = dimension
+        elif (asked := self._derived.get(dimension, dimension)) is dimension:
             check_dimension(dimension)
-        return await self._read(lambda rows: rows.values(derived or dimension, MOST_VALUES))
+        return await self._read(lambda rows: rows.values(asked, MOST_VALUES))
+
+    async def has_joint_sums(self) -> bool:
+        """Whether there are sums of several values together, because there were too many to keep them apart."""
+        is_joint = Derived(
+            name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""
+        )
+        return bool(await self.values(is_joint))
 
     def derive(self, dimensions: Sequence[Derived]) -> None:
         """From now on costs can be grouped and filtered by these, too, and by no other derived ones."""

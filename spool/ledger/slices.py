@@ -1,0 +1,141 @@
+"""
+The ledger as one person may see it: the sums of a slice of the calls, and nothing of the others.
+
+A joint sum, of values that were too many to keep apart (see `spool.ledger.counting`), is in no slice that would have to
+divide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from spool.ledger.counting import OTHER, OWNERS, WORK
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TAG, CostQuery, CostRow, check_dimension, within
+from spool.log.protocols import ReadableLog
+from spool.registry.roles import LedgerSlice, RoleFilter
+
+Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
+# Of the derived dimensions here: no question can name it, because it is in no list of dimensions.
+_NAME = "(slice)"
+_YES = "yes"
+_MEMO = 10_000
+
+
+class SlicedLedger:
+    """Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing."""
+
+    def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
+        self._ledger = ledger
+        self._slice = slice.without_unknown(ledger.dimensions())
+        self._derived = {each.name: each for each in ledger.derived()}
+
+    @property
+    def is_whole(self) -> bool:
+        return self._slice.is_everything
+
+    async def catch_up(self, log: ReadableLog) -> int:
+        return await self._ledger.catch_up(log)
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]:
+        """As `Ledger.costs`, of the calls in the slice alone."""
+        if self.is_whole:
+            return await self._ledger.costs(query)
+        if _NAME in query.named:
+            check_dimension(_NAME)
+        cut = within(query, include={_NAME: (_YES,)}, exclude={})
+        return await self._ledger.costs(replace(cut, derived={**query.derived, _NAME: self._membership()}))
+
+    async def values(self, dimension: str) -> Sequence[str]:
+        """As `Ledger.values`, those that calls in the slice have."""
+        if self.is_whole:
+            return await self._ledger.values(dimension)
+        asked, inside = self._derived.get(dimension), self._membership()
+        if asked is None:
+            check_dimension(dimension)
+        own = (dimension,) if asked is None else asked.sources
+
+        def value(values: tuple[str, ...]) -> str:
+            mine, rest = values[: len(own)], values[len(own) :]
+            if not inside.value(rest):
+                return ""
+            return mine[0] if asked is None else asked.value(mine)
+
+        return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
+
+    async def whole_since(self) -> int:
+        return await self._ledger.whole_since()
+
+    def derived(self) -> Sequence[Derived]:
+        return self._ledger.derived()
+
+    def own_dimensions(self) -> Sequence[str]:
+        return self._ledger.own_dimensions()
+
+    def dimensions(self) -> Sequence[str]:
+        return self._ledger.dimensions()
+
+    def holds(self, value_of: Callable[[str], str]) -> bool:
+        """Whether the call, or the sum, with these values of the ledger's own dimensions is in the slice."""
+
+        def value(name: str) -> str:
+            derived = self._derived.get(name)
+            return value_of(name) if derived is None else derived.value(tuple(map(value_of, derived.sources)))
+
+        return any(self._is_apart(part, value_of) and _passes(part, value) for part in self._slice.parts)
+
+    async def contained(self) -> Callable[[Wanted, Wanted], bool]:
+        """Whether the slice has all sums that pass a filter, given by what it includes and excludes. No if unsure."""
+        if self.is_whole or not self._slice.parts:
+            return lambda *_: self.is_whole
+        has_joint = await self._ledger.has_joint_sums()
+
+        def is_contained(include: Wanted, exclude: Wanted) -> bool:
+            is_exact = not has_joint or self._leaves_joint_out(include)
+            return is_exact and self._slice.contains(include, exclude)
+
+        return is_contained
+
+    def _membership(self) -> Derived:
+        """The dimension that is _YES for what is in the slice."""
+        needed = {source for part in self._slice.parts for source in self._sources(part)}
+        sources = (*sorted(needed | {"source", "user"}),)
+        places = {name: place for place, name in enumerate(sources)}
+
+        @lru_cache(_MEMO)  # few of the values differ
+        def value(values: tuple[str, ...]) -> str:
+            return _YES if self.holds(lambda name: values[places[name]]) else ""
+
+        return Derived(name=_NAME, label="", sources=sources, value=value)
+
+    def _sources(self, part: Collection[RoleFilter]) -> set[str]:
+        """The ledger's own dimensions that decide about a part."""
+        names = {each.dimension for each in part}
+        return {own for name in names for own in (self._derived[name].sources if name in self._derived else (name,))}
+
+    def _is_apart(self, part: Collection[RoleFilter], value_of: Callable[[str], str]) -> bool:
+        """Whether a sum still has the values apart that a part asks for. Every call has."""
+        sources = self._sources(part)
+        if any(map(_is_owner, sources)):
+            return value_of("user") != OTHER
+        return value_of("source") != OTHER or sources.isdisjoint(WORK)
+
+    def _leaves_joint_out(self, include: Wanted) -> bool:
+        """Whether a filter passes no joint sum that a part of the slice would have to divide."""
+        asks_owner = any(map(_is_owner, (name for part in self._slice.parts for name in self._sources(part))))
+        return any(
+            (_is_owner(name) or (name in WORK and not asks_owner)) and (OTHER, "")[name.startswith(TAG)] not in values
+            for name, values in include.items()
+        )
+
+
+def _is_owner(name: str) -> bool:
+    """Whether a dimension is among those that a joint sum is first not known by."""
+    return name in OWNERS or name.startswith(TAG)
+
+
+def _passes(part: Collection[RoleFilter], value_of: Callable[[str], str]) -> bool:
+    return all(each.holds(value_of(each.dimension)) for each in part)

@@ -1,0 +1,217 @@
+"""What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spool.ledger import counting
+from spool.ledger.counting import OWNERS, WORK
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import Dimensions
+from spool.memory.ledger import MemoryLedger
+from spool.record import Inference
+from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
+from spool.sqlite.ledger.store import SqliteLedger
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+
+TEAMS = (None, "search", "ads", "it's")
+USERS = (None, "ada", "bob")
+SERVICES = (None, "web", "batch")
+WHOLE = CostQuery(
+    since=datetime.fromtimestamp(BEGIN, UTC), until=datetime.fromtimestamp(BEGIN + 24 * HOUR, UTC), granularity=TOTAL
+)
+# A dimension of the organization's own, made of two of the ledger's.
+PLACE = Derived(
+    name="own:place",
+    label="Place",
+    sources=("team", "tag:service"),
+    value=lambda values: "front" if values == ("search", "web") else "back" if values[1] else "",
+)
+DIMENSIONS = ("team", "user", "tag:service", "own:place")
+VALUES = {
+    "team": ("", "search", "ads", "it's", "nobody"),
+    "user": ("", "ada", "bob"),
+    "tag:service": ("", "web", "batch"),
+    "own:place": ("", "front", "back"),
+}
+
+
+@dataclass(frozen=True)
+class Spent:
+    records: Sequence[Inference]
+    ledger: Ledger
+
+
+def records() -> list[Inference]:
+    return [
+        call(team=team, user=user, tags={"service": service} if service else {}, cost=f"{place}.001",
+             cost_source="reported")
+        for place, (team, user, service) in enumerate(product(TEAMS, USERS, SERVICES))
+    ]  # fmt: skip
+
+
+def value_of(record: Inference, name: str) -> str:
+    if name == PLACE.name:
+        return PLACE.value(tuple(value_of(record, source) for source in PLACE.sources))
+    found = record.tags.get("service") if name == "tag:service" else getattr(record, name)
+    return found or ""
+
+
+@asynccontextmanager
+async def spent(engine: str, directory: Path, given: list[Inference], max_rows: int = 5000) -> AsyncIterator[Spent]:
+    clock = FakeClock(BEGIN + 23 * HOUR)
+    store = await SqliteLedger.open(directory, clock) if engine == "sqlite" else MemoryLedger()
+    ledger = await Ledger(store, clock=clock, max_rows=max_rows).load()
+    ledger.derive([PLACE])
+    log = FakeLog()
+    log.add(given)
+    try:
+        await ledger.catch_up(log)
+        yield Spent(given, ledger)
+    finally:
+        await ledger.close()
+
+
+def part(*filters: tuple[str, str, tuple[str, ...]]) -> tuple[RoleFilter, ...]:
+    return tuple(RoleFilter(dimension=name, mode=mode, values=values) for name, mode, values in filters)
+
+
+filters = st.sampled_from(DIMENSIONS).flatmap(
+    lambda name: st.builds(
+        RoleFilter,
+        dimension=st.just(name),
+        mode=st.sampled_from([IS, EXCEPT]),
+        values=st.lists(st.sampled_from(VALUES[name]), min_size=1, max_size=3, unique=True).map(tuple),
+    )
+)
+slices = st.builds(
+    LedgerSlice,
+    parts=st.lists(st.lists(filters, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(st.tuples(slices, st.sampled_from(DIMENSIONS), filters), min_size=12, max_size=12))
+def test_the_sums_of_a_slice_are_those_of_its_records(engine: str, tmp_path: Path, asked: Any) -> None:
+    """Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records."""
+
+    async def check() -> None:
+        async with spent(engine, tmp_path, []) as empty:
+            assert not await SlicedLedger(empty.ledger, LedgerSlice()).costs(WHOLE)
+        async with spent(engine, tmp_path / "full", records()) as full:
+            for slice, by, only in asked:
+                await _check_slice(full, slice, by, only)
+
+    (tmp_path / "full").mkdir(exist_ok=True)
+    for old in [*tmp_path.glob("*.sqlite*"), *tmp_path.glob("full/*")]:
+        old.unlink()
+    asyncio.run(check())
+
+
+async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilter) -> None:
+    seen = [each for each in full.records if slice.holds(lambda name, each=each: value_of(each, name))]  # type: ignore[misc]
+    sliced = SlicedLedger(full.ledger, slice)
+    assert [sliced.holds(lambda name, each=each: value_of(each, name)) for each in full.records] == [  # type: ignore[misc]
+        each in seen for each in full.records
+    ]
+    wanted: dict[str, Decimal] = defaultdict(Decimal)
+    for each in seen:
+        if only.holds(value_of(each, only.dimension)):
+            wanted[value_of(each, by)] += Decimal(each.cost or 0)
+    chosen = {only.dimension: only.values}
+    include, exclude = (chosen, {}) if only.mode == IS else ({}, chosen)
+    rows = await sliced.costs(replace(WHOLE, group_by=(by,), include=include, exclude=exclude))
+    assert wanted == {row.group[0] or "": Decimal(row.cost) for row in rows}
+    assert sorted({value_of(each, by) for each in seen} - {""}) == list(await sliced.values(by))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(engine: str, tmp_path: Path) -> None:
+    """An exception from values of it would else show everything. Other roles of the person still hold."""
+    gone = part(("own:gone", EXCEPT, ("front",)))
+    async with spent(engine, tmp_path, records()) as full:
+        assert not await SlicedLedger(full.ledger, LedgerSlice(parts=(gone,))).costs(WHOLE)
+        both = SlicedLedger(full.ledger, LedgerSlice(parts=(gone, part(("team", IS, ("ads",))))))
+        assert ["ads"] == list(await both.values("team"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+async def test_no_question_names_the_slice(engine: str, tmp_path: Path) -> None:
+    """It is in no list of dimensions, and cannot be grouped or filtered by."""
+    async with spent(engine, tmp_path, records()) as full:
+        sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
+        known = sliced.dimensions()
+        assert set(known) == set(full.ledger.dimensions())
+        await sliced.costs(WHOLE)
+        for ledger in (sliced, full.ledger):
+            with pytest.raises(ValueError, match="is no dimension"):
+                await ledger.values("(slice)")
+            with pytest.raises(ValueError, match="is no dimension"):
+                await ledger.costs(replace(WHOLE, group_by=("(slice)",)))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(engine: str, tmp_path: Path) -> None:
+    """Sums of several users, or teams, together hold calls that the person may not see: they show less, never more."""
+    async with spent(engine, tmp_path, records(), max_rows=19) as full:
+        assert await full.ledger.has_joint_sums()
+        cost = {}
+        for name, values in (
+            ("user", ("bob",)),
+            ("tag:service", ("web",)),
+            ("team", ("it's",)),
+            ("status", ("error",)),
+        ):
+            sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part((name, EXCEPT, values)),)))
+            rows = await sliced.costs(replace(WHOLE, group_by=("user", "source")))
+            cost[name] = sum((Decimal(row.cost) for row in rows), Decimal(0))
+            groups = {row.group for row in rows}
+            assert (("(other)", "(other)") in groups) == (name == "status")
+            assert (("(other)", "litellm") in groups) == (name in ("team", "status"))
+        assert cost["user"] < cost["team"] < cost["status"] == sum(Decimal(each.cost or 0) for each in full.records)
+
+
+@pytest.mark.asyncio
+async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -> None:
+    """While values are put together, only one that passes no such sum does."""
+    slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
+    for max_rows, may_except in ((5000, True), (6, False)):
+        async with spent("memory", tmp_path, records(), max_rows=max_rows) as full:
+            contains = await SlicedLedger(full.ledger, slice).contained()
+            assert contains({"user": ("ada",)}, {})
+            assert not contains({}, {})
+            assert not contains({"team": ("ads", "search")}, {})
+            assert contains({}, {"team": ("ads",)}) == may_except
+            assert contains({"team": ("(other)",)}, {}) == may_except
+    async with spent("memory", tmp_path, records()) as full:
+        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).contained()
+        nothing = await SlicedLedger(full.ledger, LedgerSlice()).contained()
+        assert (True, False) == (everything({}, {}), nothing({"team": ("ads",)}, {}))
+
+
+def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
+    """The dimensions that are put together first, and last, are those that a placement puts together."""
+    apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
+    first, last = counting._nobody(apart), counting._nothing(apart)
+    assert {*OWNERS, "tags"} == {name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)}
+    assert {*OWNERS, *WORK, "tags"} == {name for name in apart._fields if getattr(last, name) != getattr(apart, name)}
