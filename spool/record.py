@@ -66,6 +66,7 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a restart.
     also: bytes | None = None
     cache_write_1h_tokens: int | None = None  # of cache_write_tokens, those kept for an hour; told by some sources
+    region: str | None = None  # where the provider processed it, in the provider's word; told by some sources
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -162,7 +163,10 @@ AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
     "cache_write_1h_tokens", "cost", "error_type", "user", "team", "session", "api_key", "device",
+    "region",
 )  # fmt: skip
+
+_WHERE_TOLD = ("cache_write_1h_tokens", "region")  # in the JSON only where a source tells them
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
@@ -211,8 +215,9 @@ def as_json(record: Record) -> dict[str, Any]:
     if isinstance(record, Inference):
         row["currency"] = CURRENCY
         del row["also"]
-        if record.cache_write_1h_tokens is None:  # only where a source tells it
-            del row["cache_write_1h_tokens"]
+        for name in _WHERE_TOLD:
+            if row[name] is None:
+                del row[name]
     if isinstance(record, BillingDrop):
         row["body"] = msgspec.json.decode(record.body)
     return row

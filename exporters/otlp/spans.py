@@ -67,6 +67,7 @@ _KIND = {
     "status": _text("tollhouse.status"),
     "cost_source": _text("tollhouse.cost_source"),
     "price_book": _text("tollhouse.price_book"),
+    "region": _text("tollhouse.region"),
 }
 _CURRENCY = _text("tollhouse.currency")(CURRENCY)
 
@@ -141,7 +142,7 @@ class SpanEncoder:
         r = record
         key = (
             r.operation, r.provider, r.request_model, r.response_model, r.error_type,
-            r.source, r.status, r.cost_source, r.price_book,
+            r.source, r.status, r.cost_source, r.price_book, r.region,
         )  # fmt: skip
         encoded = self._kinds.get(key)
         if encoded is None:

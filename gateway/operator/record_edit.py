@@ -122,6 +122,7 @@ _WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _time)
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 _TEXTS = (
     "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "error_type",
+    "region",
 )  # fmt: skip
 _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     Inference: {

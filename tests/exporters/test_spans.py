@@ -48,6 +48,7 @@ FULL = Inference(
     session="s-1",
     api_key="alias-1",
     device="laptop-7",
+    region="us-east-1",
     tags={"env": "prod", "naïve": "ü" * 200},
 )
 
@@ -105,6 +106,7 @@ def test_a_full_record_in_the_current_vocabulary() -> None:
         "tollhouse.api_key": "alias-1",
         "tollhouse.status": "ok",
         "tollhouse.device": "laptop-7",
+        "tollhouse.region": "us-east-1",
         "tollhouse.tag.env": "prod",
         "tollhouse.tag.naïve": "ü" * 200,
     } == attributes(span)
@@ -227,6 +229,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
         session=st.none() | texts,
         api_key=st.none() | texts,
         device=st.none() | texts,
+        region=st.none() | texts,
         tags=st.dictionaries(st.sampled_from(["env", "agent", "cost_center", "x" * 64]), texts, max_size=4),
     )
 )

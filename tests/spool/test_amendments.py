@@ -31,6 +31,12 @@ def test_tags_are_filled_name_by_name() -> None:
     assert {"env": "prod", "service": "shop"} == first.tags  # may be shared with others of its payload
 
 
+def test_a_region_is_filled_and_never_changed() -> None:
+    """The provider's log names it where the SDK's span did not."""
+    assert {"region": "us-east-1"} == missing(report(), report(region="us-east-1"))
+    assert {} == missing(report(region="us-east-1"), report(region="global"))
+
+
 @pytest.mark.parametrize(("kept", "filled"), [(0, 32), (30, 2), (32, 0), (33, 0)])
 def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
     """However many reports name however many: the first ones stay."""

@@ -51,7 +51,11 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """A shorter array reads with defaults for what came later."""
-    assert list(Inference.__struct_fields__)[-2:] == ["also", "cache_write_1h_tokens"]  # in the order they came
+    assert list(Inference.__struct_fields__)[-3:] == [
+        "also",
+        "cache_write_1h_tokens",
+        "region",
+    ]  # in the order they came
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
 
@@ -64,7 +68,10 @@ def test_json_has_every_field() -> None:
     )  # fmt: skip
 
 
-def test_writes_for_an_hour_are_shown_where_they_are_told() -> None:
-    """Few sources tell them: every other record has the fields that it always had."""
-    assert "cache_write_1h_tokens" not in as_json(Inference(id=b"\1" * 16, source="otel"))
-    assert 0 == as_json(Inference(id=b"\1" * 16, source="otel", cache_write_1h_tokens=0))["cache_write_1h_tokens"]
+@pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
+def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
+    """Every other record has the fields that it always had."""
+    record = Inference(id=b"\1" * 16, source="otel")
+    assert name not in as_json(record)
+    setattr(record, name, told)
+    assert told == as_json(record)[name]

@@ -12,6 +12,7 @@ from gateway.normalise.formats.engine.rules import column, count_tokens, fail_by
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import before, duration, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, money, text
@@ -25,6 +26,7 @@ class AgentgatewayEvent(msgspec.Struct):
     time: Any = None
     duration: Any = None
     route: Any = None
+    endpoint: Any = None
     http_path: Any = column("http.path")
     http_status: Any = column("http.status")
     trace_id: Any = column("trace.id")
@@ -63,6 +65,7 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         response_model=model_name(event.response_model, event.provider),
         cost=money(event.cost, "agw.ai.usage.cost.total"),
     )
+    record.region = region_of(address=event.endpoint, model=event.request_model)
     record.start_time = before(record.end_time, duration(event.duration))
     # Releases before August 2026 logged the provider's own count, without the cache; a larger cache shows it.
     count_tokens(record, Tokens(
@@ -107,6 +110,7 @@ FORMAT = ItemFormat(
         "operation": "gen_ai.operation.name, else http.path",
         "request_model": "gen_ai.request.model",
         "response_model": "gen_ai.response.model",
+        "region": "endpoint",
         "input_tokens": "gen_ai.usage.input_tokens",
         "output_tokens": "gen_ai.usage.output_tokens",
         "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",

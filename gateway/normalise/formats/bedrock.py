@@ -31,6 +31,7 @@ from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import Other, count, mapping, nested, text
@@ -64,6 +65,8 @@ class BedrockEvent(msgspec.Struct):
     requestId: Any = None
     operation: Any = None
     modelId: Any = None
+    region: Any = None
+    inferenceRegion: Any = None
     input: BedrockInput | Other = None
     output: BedrockOutput | Other = None
     errorCode: Any = None
@@ -173,6 +176,8 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
         start_time=instant(event.timestamp),
         provider="aws.bedrock",
         request_model=model_name(event.modelId, "bedrock"),
+        # The one that was called has the price and stands on the bill; inferenceRegion is where a profile led to.
+        region=region_of(event.region, event.inferenceRegion, model=event.modelId),
     )
     record.operation = _operation(text(event.operation), record.request_model)
     count_tokens(record, _tokens(nested(event.input, BedrockInput), nested(event.output, BedrockOutput)))
@@ -264,6 +269,7 @@ FORMAT = ItemFormat(
         "provider": "the log is Bedrock's",
         "operation": "operation",
         "request_model": "modelId",
+        "region": "region, else inferenceRegion; `global` for a global profile in modelId",
         "input_tokens": "input.inputTokenCount + both cache counts",
         "output_tokens": "output.outputTokenCount",
         "cache_read_tokens": "input.cacheReadInputTokenCount",

@@ -16,6 +16,7 @@ from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, mapping, nested, text
@@ -125,6 +126,7 @@ def _of_serving(event: DatabricksEvent) -> Inference:
         provider=NAME if own_model else provider(None, answered.answered_by),
         request_model=own_model,
         response_model=model_name(answered.answered_by),
+        region=region_of(answered.geography),
     )
     record.end_time = after(record.start_time, event.execution_duration_ms)
     tokens = answered.tokens()
@@ -199,6 +201,7 @@ FORMAT = ItemFormat(
         "end_time": "event_time + latency_ms; request_time + execution_duration_ms",
         "provider": "destination_type, else the model",
         "operation": "api_type, else url",
+        "region": "response.usage.inference_geo",
         "request_model": "endpoint_name, else destination_name, else destination_model; request.model",
         "response_model": "response.model",
         "input_tokens": "input_tokens; response.usage, else input_token_count",

@@ -14,6 +14,7 @@ from gateway.normalise.formats.engine.rules import count_tokens, known_cost, tag
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import Tokens, Usage
 from gateway.normalise.reading.values import Other, count, first, money, nested, of_json, text
 from spool.record import Inference
@@ -64,6 +65,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
         request_model=model_name(model, event.provider),
         response_model=model_name(answered.answered_by, event.provider),
     )
+    record.region = region_of(answered.geography, model=model)
     count_tokens(record, _tokens(figures, answered))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
@@ -118,6 +120,7 @@ FORMAT = ItemFormat(
     origins={
         "request_id": "request_id",
         "provider": "provider, else the model",
+        "region": "response_body.usage.inference_geo",
         "request_model": "model, else request_body.model",
         "response_model": "response_body.model",
         "input_tokens": "metadata.promptTokens, else response_body.usage",

@@ -13,6 +13,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, of_path
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
@@ -140,6 +141,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         response_model=model_name(answered, stated),
         api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
+    record.region = region_of(address=_answered_by(block).get("host"), model=asked)
     record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
     count_tokens(record, of_usage(usage, without_cache=_lacks_cache(record, usage)))
     failed = fail_by_status(record, nested(event.response, KongObject).status)
@@ -164,10 +166,14 @@ def _specified(value: Any) -> str | None:
 
 def _operation(block: KongBlock) -> str | None:
     """By the route of the target that answered, which is the last."""
+    route = _answered_by(block).get("route_type")
+    return CHAT if route == "llm/v1/chat" else of_path(route)
+
+
+def _answered_by(block: KongBlock) -> dict[str, Any]:
     targets = block.tried_targets
     answered = targets[-1] if isinstance(targets, list) and targets else None
-    route = answered.get("route_type") if isinstance(answered, dict) else None
-    return CHAT if route == "llm/v1/chat" else of_path(route)
+    return answered if isinstance(answered, dict) else {}
 
 
 def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
@@ -210,6 +216,7 @@ FORMAT = ItemFormat(
         "provider": "meta.provider_name",
         "operation": "tried_targets[-1].route_type, else request.uri",
         "request_model": "meta.request_model",
+        "region": "the host of the last of tried_targets",
         "response_model": "meta.response_model",
         "input_tokens": "usage.prompt_tokens",
         "output_tokens": "usage.completion_tokens",

@@ -22,6 +22,7 @@ from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import RERANK, of_function
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage
 from gateway.normalise.reading.values import (
@@ -60,6 +61,13 @@ class LiteLLMFailure(msgspec.Struct):
     error_code: Any = None
 
 
+class LiteLLMCosts(msgspec.Struct):
+    """Where the prices hold that a cost was worked out with."""
+
+    data_residency: Any = None
+    vertex_location: Any = None
+
+
 class LiteLLMMeta(msgspec.Struct):
     user_api_key_user_id: Any = None
     user_api_key_end_user_id: Any = None
@@ -72,6 +80,7 @@ class LiteLLMMeta(msgspec.Struct):
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
     additional_usage_values: Usage | Other = None  # older spend rows
+    cost_breakdown: LiteLLMCosts | Other = None  # spend rows
     error_information: LiteLLMFailure | Other = None
 
 
@@ -94,6 +103,8 @@ class LiteLLMEvent(msgspec.Struct):
     endTime: Any = None
     model: Any = None
     model_group: Any = None
+    api_base: Any = None
+    cost_breakdown: LiteLLMCosts | Other = None
     metadata: LiteLLMMeta | Other = None
     response_cost: Any = None
     prompt_tokens: Any = None
@@ -183,6 +194,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         operation=_operation(text(event.call_type)),
         request_model=model_name(event.model, event.custom_llm_provider),
     )
+    record.region = _region(event, meta)  # of more than 15 names Python makes a dict first
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
         failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
@@ -191,6 +203,16 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         record.status = "cached"
     record.cost = known_cost(record, cost)
     return record
+
+
+def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
+    usage, costs = meta.usage_object, event.cost_breakdown or meta.cost_breakdown
+    answered = usage.inference_geo if isinstance(usage, Usage) else None
+    priced = costs if isinstance(costs, LiteLLMCosts) else LiteLLMCosts()
+    model = event.model
+    if isinstance(model, str) and model.startswith("bedrock/"):
+        model = model.removeprefix("bedrock/").removeprefix("converse/").removeprefix("invoke/")
+    return region_of(answered, priced.data_residency, priced.vertex_location, address=event.api_base, model=model)
 
 
 def _operation(call_type: str | None) -> str | None:
@@ -298,6 +320,7 @@ FORMAT = ItemFormat(
         "operation": "call_type",
         "request_model": "model without its provider's segment",
         "response_model": "response.model, unless it is only model_group",
+        "region": "metadata.usage_object.inference_geo, else cost_breakdown, else api_base",
         "input_tokens": "prompt_tokens",
         "output_tokens": "completion_tokens",
         "cache_read_tokens": "metadata.usage_object.prompt_tokens_details.cached_tokens",

@@ -13,6 +13,7 @@ from gateway.normalise.formats.engine.rules import count_tokens, fail
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, is_true, money, text
@@ -39,6 +40,7 @@ class OpenRouterStats(msgspec.Struct):
     cancelled: Any = None
     external_user: Any = None
     workspace_id: Any = None
+    data_region: Any = None
     session_id: Any = None
 
 
@@ -65,6 +67,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         cost=money(stats.total_cost, "total_cost"),
         team=text(stats.workspace_id),
         session=text(stats.session_id),
+        region=region_of(stats.data_region),
     )
     record.end_time = after(record.start_time, stats.latency)
     count_tokens(record, Tokens(
@@ -103,6 +106,7 @@ FORMAT = ItemFormat(
         "provider": "provider_name",
         "operation": "api_type",
         "request_model": "model",
+        "region": "data_region",
         "input_tokens": "native_tokens_prompt",
         "output_tokens": "native_tokens_completion",
         "cache_read_tokens": "native_tokens_cached",

@@ -35,6 +35,7 @@ from gateway.normalise.reading.operations import (
     TRANSCRIPTION,
     of_path,
 )
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import (
@@ -165,6 +166,7 @@ def _of_row(event: PortkeyEvent) -> Call:
         team=text(event.workspace_slug),
         api_key=key_name(event.api_key_id),
     )
+    record.region = region_of(address=event.request_url, model=model)
     record.end_time = after(record.start_time, event.response_time)
     count_tokens(record, Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
     if not fail_by_status(record, event.response_status_code):
@@ -199,6 +201,7 @@ def _of_file(event: PortkeyEvent) -> Call:
         response_model=model_name(answered.answered_by, written_provider),
         team=text(event.organisation_id),
     )
+    record.region = region_of(answered.geography, address=request.url, model=asked.model)
     record.end_time = after(record.start_time, response.responseTime)
     count_tokens(record, answered.tokens())
     if not fail_by_status(record, response.status) and _is_hit(cache_status):
@@ -224,6 +227,7 @@ def _of_hook(event: PortkeyEvent) -> Call:
     record.operation = _OPERATIONS.get(text(event.requestType) or "")
     record.request_model = model_name(asked.model, event.provider)
     record.response_model = model_name(answered.answered_by, event.provider)
+    record.region = region_of(answered.geography, address=request.url, model=asked.model)
     count_tokens(record, answered.tokens())
     fail_by_status(record, response.statusCode)
     metadata = Metadata()
@@ -280,6 +284,7 @@ FORMAT = ItemFormat(
         "end_time": "created_at + response_time",
         "provider": "ai_org (log file: provider in x-portkey-config; hook: provider)",
         "operation": "request_url (log file: request.url; hook: requestType)",
+        "region": "usage.inference_geo of the response, else the URL that was called",
         "request_model": "ai_model (log file: request.body.model; hook: request.json.model)",
         "response_model": "response.body.model (hook: response.json.model)",
         "input_tokens": "req_units (log file: response.body.usage; hook: response.json.usage)",

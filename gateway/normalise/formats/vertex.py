@@ -15,6 +15,7 @@ from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, GENERATE
+from gateway.normalise.reading.regions import of_address, region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import Other, first, mapping, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
@@ -40,6 +41,10 @@ class VertexAnswer(ProviderBody):
     error: VertexFailure | Other = None
 
 
+class VertexPlace(msgspec.Struct):
+    region: Any = None
+
+
 class VertexOtelLog(msgspec.Struct):
     trace_id: Any = None
 
@@ -56,6 +61,8 @@ class VertexEvent(msgspec.Struct):
     full_request: VertexRequest | Other = None
     full_response: VertexAnswer | Other = None
     otel_log: VertexOtelLog | Other = None
+    endpoint: Any = None
+    metadata: VertexPlace | Other = None
 
 
 def calls(event: VertexEvent) -> Iterable[Call]:
@@ -71,6 +78,7 @@ def calls(event: VertexEvent) -> Iterable[Call]:
         operation=_operation(text(event.api_method)),
         request_model=model_name(_short(text(event.model) or ""), PROVIDER),
         response_model=model_name(answered.answered_by, PROVIDER),
+        region=of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
     )
     count_tokens(record, answered.tokens())
     if isinstance(answered.error, VertexFailure):
@@ -144,6 +152,7 @@ FORMAT = ItemFormat(
         "operation": "api_method",
         "request_model": "model",
         "response_model": "full_response.modelVersion, else full_response.model",
+        "region": "endpoint, else metadata.region",
         "input_tokens": "full_response.usageMetadata, else full_response.usage",
         "output_tokens": "full_response.usageMetadata, else full_response.usage",
         "cache_read_tokens": "full_response.usageMetadata.cachedContentTokenCount, else full_response.usage",

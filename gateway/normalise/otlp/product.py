@@ -44,6 +44,8 @@ class AttributeShape(Struct, frozen=True, gc=False):
     provider: Names
     request_id: Names
     cost: Names
+    region: Names
+    address: Names
     error: Names
     finish: Names
     user: Names

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import MALFORMED
-from gateway.normalise.reading import models, values
+from gateway.normalise.reading import models, regions, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.error_types import first_readable
 from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, text
@@ -70,6 +70,9 @@ SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
 )  # fmt: skip
+# Of a span or an event, never of a resource: there it is where the sender runs.
+REGION = ("aws.region", "cloud.region")
+ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
 FINISH_REASONS = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
 HTTP_STATUS = ("status_code", "http.response.status_code")
@@ -129,6 +132,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "provider": PROVIDER,
     "request_id": REQUEST_ID,
     "cost": COST,
+    "region": REGION,
+    "address": ADDRESS,
     "error": ERROR_TYPE,
     "finish": FINISH_REASONS,
     "user": USER,
@@ -145,6 +150,7 @@ NO_CALLS = frozenset({
 })  # fmt: skip
 
 _ERROR = "error"
+CLOUDS = ("aws.", "azure.", "gcp.")  # beginnings of providers that have regions
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
@@ -217,6 +223,25 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
         if amount is not None:
             return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
     return None
+
+
+def region_of(
+    attributes: Attributes,
+    names: Iterable[str],
+    addresses: Iterable[str],
+    *,
+    provider: str | None,
+    model: str | None,
+    answered: str | None = None,
+) -> str | None:
+    """
+    Where the provider processed a call, as its answer or the address says; None if nothing tells it.
+
+    Attributes of a cloud's region are believed beside that cloud's provider alone: beside any other they are the
+    caller's own.
+    """
+    stated = first_text(attributes, names) if provider is not None and provider.startswith(CLOUDS) else None
+    return regions.region_of(answered, stated, address=first_text(attributes, addresses), model=model)
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:

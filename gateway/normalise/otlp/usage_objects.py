@@ -2,8 +2,8 @@
 Usage objects of every shape, in JSON or in Python's own text, as products put them into one attribute; and
 the figures of a provider's whole answer, where an attribute holds it.
 
-Read while decoding: of the text nothing is kept but counts, the id of the answer, and the tier that served it
-where that has prices of its own.
+Read while decoding: of the text nothing is kept but counts, the id of the answer, the region that it names, and
+the tier that served it where that has prices of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.reading import regions
 from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
@@ -81,13 +82,18 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
     found = {field: number for field, number in tokens._asdict().items() if number is not None}
     if found and total is not None:
         found["total"] = total
-    return found | _tier(usage.service_tier) if found else found
+    return found | _tier(usage.service_tier) | _geography(usage) if found else found
 
 
 def _tier(*stated: Any) -> dict[str, Any]:
     """OpenAI states it beside the usage, Anthropic in it; "auto" and what else JSON has is none."""
     tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
     return {} if tier is None else {"service_tier": tier}
+
+
+def _geography(usage: UsageObject) -> dict[str, Any]:
+    region = regions.name_of(usage.inference_geo)
+    return {} if region is None else {"region": region}
 
 
 def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:

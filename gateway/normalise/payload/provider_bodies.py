@@ -27,6 +27,11 @@ class ProviderBody(msgspec.Struct):
         return first(nested(self.usage, Usage).service_tier, self.service_tier)
 
     @property
+    def geography(self) -> Any:
+        """Where Anthropic says that it processed the call."""
+        return nested(self.usage, Usage).inference_geo
+
+    @property
     def answered_by(self) -> str | None:
         """The model that an answer names; Gemini's answers name it in a place of their own."""
         return first(self.modelVersion, self.model)

@@ -94,6 +94,7 @@ class Usage(msgspec.Struct):
     output_tokens: Any = None
     total_tokens: Any = None
     service_tier: Any = None
+    inference_geo: Any = None  # Anthropic's word for where it was processed
     prompt_tokens_details: Details | Other = None
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None

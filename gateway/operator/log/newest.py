@@ -70,7 +70,7 @@ def _filter(name: str) -> Filter[KeptRecord]:
 
 FIELDS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "session", "kind",
-    "cost_source",
+    "cost_source", "region",
 )  # fmt: skip
 
 RECORDS: List[KeptRecord] = List(

@@ -20,6 +20,7 @@ from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
+from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import of_call
 from spool.record import Inference
@@ -144,6 +145,8 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         error_type=semconv.error_type(attributes) if failed else None,
     )
     set_counts(call, tokens)
+    shape = shape_of(attributes)
+    call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)
     return call
 
 
@@ -164,6 +167,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         "response_model": dialect.response_model,
         "provider": dialect.provider,
         "cost": FIELD_NAMES["cost"],
+        "region": FIELD_NAMES["region"] + FIELD_NAMES["address"] if call.region is not None else (),
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
     found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
@@ -173,5 +177,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
             why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"
     if call.provider is not None and "provider" not in why:
         why["provider"] = f"dialect {call.source}, or the model's name"
+    if call.region is not None and call.region == region_of(model=call.request_model):
+        why["region"] = "the model's name"
     why["source"] = f"event {event_name(record, product)}"
     return why

@@ -103,6 +103,10 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         error_type=error_type,
     )
     set_counts(record, tokens)
+    if shape.region or shape.address or "region" in more or (model is not None and model.startswith(_BEDROCK)):
+        record.region = semconv.region_of(
+            attributes, shape.region, shape.address, provider=provider, model=model, answered=more.get("region")
+        )
     return SpanCall(
         place,
         record,
@@ -117,6 +121,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     )
 
 
+_BEDROCK = ("global.", "arn:")  # beginnings of its models that say where they are served
 _NOTHING: Fields = {}
 
 

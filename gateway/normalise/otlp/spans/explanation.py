@@ -12,6 +12,7 @@ from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.reading.regions import region_of
 
 _FIELDS = {
     "response_model": FIELD_NAMES["response_model"],
@@ -31,6 +32,7 @@ _CONTAINED = {
     "request_model": "model",
     "provider": "provider",
     "request_id": "response_id",
+    "region": "region",
 }
 
 
@@ -43,6 +45,7 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         "request_model": dialect.model or FIELD_NAMES["request_model"],
         "provider": FIELD_NAMES["provider"],
         "cost": FIELD_NAMES["cost"],
+        "region": FIELD_NAMES["region"] + FIELD_NAMES["address"] if call.record.region is not None else (),
         "user": product.user or FIELD_NAMES["user"],
         "input_tokens": own.input if own else FIELD_NAMES["input"],
         "output_tokens": own.output if own else FIELD_NAMES["output"],
@@ -59,6 +62,9 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
             why[field] = f"several attributes, by dialect {product.source}"
     if call.record.provider is not None and "provider" not in why:
         why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
+    record = call.record
+    if record.region is not None and record.region == region_of(model=record.request_model or record.response_model):
+        why["region"] = "the model's name"
     why["operation"] = _operation(attributes, shape, dialect)
     why["source"] = f"dialect {product.source}"
     _add_rules(why, attributes, call, dialect, span)

@@ -239,6 +239,9 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
     if kept.record.provider is None and twin.record.provider is not None:
         kept.record.provider = twin.record.provider
         _explain(kept, twin, "provider")
+    if kept.record.region is None and twin.record.region is not None:
+        kept.record.region = twin.record.region
+        _explain(kept, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
         tags.put(kept.record.tags, SERVICE_TIER, kept.record.tags.get(SERVICE_TIER, tier))
     if kept.has_usage and (tokens := fuller(kept.tokens, twin.tokens)) != kept.tokens:

@@ -8,7 +8,7 @@ from gateway.normalise.otlp.containers import counts, object_in, token_counts_in
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
-from gateway.normalise.reading import operations, values
+from gateway.normalise.reading import operations, regions, values
 from spool.processing import MODES
 
 _OPERATIONS = (
@@ -34,22 +34,26 @@ def _provider_metadata(value: Any) -> Fields:
         return {}
     found = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
     usage = object_in(object_in(value, "anthropic"), "usage")
-    tier = value.get("service_tier")
+    tier, region = value.get("service_tier"), value.get("region")
     return {
         **counts(found, _PROVIDER_NAMES),
         **counts(usage, {"cache_read": ("cache_read_input_tokens",)}),
         **counts(object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}),
         **({} if tier is None else {"service_tier": tier}),
+        **({} if region is None else {"region": region}),
     }
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The token counts, and the tier that served the call where it has prices of its own."""
+    """The token counts, the region, and the tier that served the call where it has prices of its own."""
     kept = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
     tier = next((one for one in stated if isinstance(one, str) and one in MODES), None)
-    return kept if tier is None else {**kept, "service_tier": tier}
+    if tier is not None:
+        kept = {**kept, "service_tier": tier}
+    region = regions.name_of(usage.get("inference_geo"))
+    return kept if region is None else {**kept, "region": region}
 
 
 def _deep(tree: dict[str, Any], name: str) -> Any:

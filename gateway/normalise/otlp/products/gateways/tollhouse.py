@@ -42,6 +42,7 @@ _SPAN_TEXTS = {
     "team": "tollhouse.team",
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
+    "region": "tollhouse.region",
 }
 _COUNTS = {
     "input_tokens": "gen_ai.usage.input_tokens",

@@ -1,0 +1,99 @@
+"""
+Where a provider processed a call, in the provider's own word: a region of its cloud (`us-east-1`), or a geography that
+has prices of its own (`us`, `global`).
+
+The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never meant.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from gateway.normalise.reading.models import BEDROCK_ID
+from gateway.normalise.reading.values import text
+
+GLOBAL: Final = "global"
+MAX_NAME: Final = 64
+MAX_ADDRESS: Final = 512
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_UNKNOWN = frozenset({"not_available", "unknown", "unspecified", "default", "undefined", "none", "null"})
+
+_HOST = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?(?P<host>[a-z0-9._-]+)(?::\d+)?(?P<path>/[^?#]*)?(?:[?#].*)?"
+)
+_LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
+# Hosts of providers that name a region; what stands before a dot may be a customer's own.
+_HOSTS = tuple(
+    re.compile(form) for form in (
+        r"(?:.+\.)?bedrock[a-z-]*\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)",
+        r"(?P<region>[a-z]+(?:-[a-z]+)+\d+)-aiplatform\.googleapis\.com",
+        r"aiplatform\.(?P<region>[a-z]{2})\.rep\.googleapis\.com",
+        r"(?:.+\.)?(?P<region>[a-z]+\d?)\.api\.cognitive\.microsoft\.com",
+        r".+\.(?P<region>[a-z]+\d?)\.(?:models\.ai|inference\.ai|inference\.ml)\.azure\.com",
+        r"(?P<region>[a-z]{2})\.api\.openai\.com",
+        r"(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.api\.x\.ai",
+        r"(?P<region>[a-z]{2})-api\.together\.ai",
+        r"(?P<region>[a-z]{2})\.openrouter\.ai",
+    )
+)  # fmt: skip
+_VERTEX = "aiplatform.googleapis.com"
+_ARN = re.compile(r"arn:aws[a-z-]*:bedrock:(?P<region>[a-z0-9-]+):.*")
+
+
+def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | None:
+    """
+    The region of a call, None if nothing tells it: that of a model that is served from anywhere, the first that is
+    stated, that of the address that was called, or that of the model's ARN.
+    """
+    written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
+    if written is not None and _is_global(written):
+        return GLOBAL
+    for value in stated:
+        if value is not None and (found := name_of(value)) is not None:
+            return found
+    if address is not None and (found := of_address(address)) is not None:
+        return found
+    arn = _ARN.fullmatch(written) if written is not None and written.startswith("arn:") else None
+    return arn["region"] if arn else None
+
+
+def name_of(value: Any) -> str | None:
+    """A stated region in one spelling (`East US 2` is `eastus2`); None for what is no name of one."""
+    written = text(value)
+    return None if written is None or len(written) > MAX_NAME else _name(written)
+
+
+def of_address(value: Any) -> str | None:
+    """The region that a URL or host of a provider names; None for any other."""
+    written = text(value)
+    return None if written is None or len(written) > MAX_ADDRESS else _of_address(written)
+
+
+@lru_cache(maxsize=1024)
+def _name(written: str) -> str | None:
+    folded = written.lower().replace(" ", "")
+    return folded if _NAME.fullmatch(folded) and folded not in _UNKNOWN else None
+
+
+@lru_cache(maxsize=1024)
+def _of_address(written: str) -> str | None:
+    parts = _HOST.fullmatch(written.lower())
+    if parts is None:
+        return None
+    host = parts["host"].rstrip(".")
+    if host.endswith(".googleapis.com") and (place := _LOCATION.search(parts["path"] or "")):
+        return place["region"]
+    if host == _VERTEX:
+        return GLOBAL
+    found = (form.fullmatch(host) for form in _HOSTS)
+    return next((match["region"] for match in found if match), None)
+
+
+@lru_cache(maxsize=1024)
+def _is_global(model: str) -> bool:
+    """Whether an id of Bedrock's, or the profile that an ARN names, is served from any region."""
+    name = model.rpartition("/")[2]
+    return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

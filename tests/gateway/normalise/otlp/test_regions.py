@@ -1,0 +1,72 @@
+"""Where the provider processed a call: in spans and log events, never by the resource that sent them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.normalise.options import Options
+from spool.record import Inference
+from tests.gateway.normalise.otlp.items import log, read_logs
+from tests.gateway.normalise.otlp.payloads import normalised, only, span, traces
+
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5}
+BEDROCK = {**CALL, "gen_ai.provider.name": "aws.bedrock"}
+PROFILE = {"gen_ai.request.model": "global.anthropic.claude-x"}
+EVENT = "gen_ai.client.inference.operation.details"
+USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "attributes", "region"),
+    [
+        ("aws.bedrock", {"aws.region": "us-east-1"}, "us-east-1"),
+        ("aws.bedrock", {"cloud.region": "eu-west-1"}, "eu-west-1"),
+        ("aws.bedrock", {"aws.region": "us-east-1", **PROFILE}, "global"),
+        ("aws.bedrock", PROFILE, "global"),
+        ("aws.bedrock", {"server.address": "bedrock-runtime.us-west-2.amazonaws.com"}, "us-west-2"),
+        ("gcp.vertex_ai", {"server.address": "us-central1-aiplatform.googleapis.com"}, "us-central1"),
+        ("openai", {"gen_ai.openai.api_base": "https://eu.api.openai.com/v1/"}, "eu"),
+        ("openai", {"server.address": "api.openai.com"}, None),
+        ("openai", {"cloud.region": "us-east-1"}, None),  # where the caller runs
+        ("anthropic", {"aws.region": "us-east-1"}, None),
+        ("openai", {}, None),
+    ],
+)
+def test_where_the_provider_processed_a_call(provider: str, attributes: dict[str, Any], region: str | None) -> None:
+    """Regions of clouds beside their own provider, and the address that was called; both are explained."""
+    call = {**CALL, "gen_ai.provider.name": provider, **attributes}
+    explained = Options(explain=True)
+    spans = normalised(traces(span(1, call)), options=explained)
+    for outcome in (spans, read_logs(log(call, event_name=EVENT), options=explained)):
+        [record], [why] = outcome.records, outcome.why or []
+        assert isinstance(record, Inference)
+        assert region == record.region
+        assert (region is not None) == ("region" in why)
+        assert (region == "global") == (why.get("region") == "the model's name")
+
+
+def test_the_region_of_a_resource_is_the_senders() -> None:
+    """A service runs somewhere; the provider that it calls need not be there."""
+    resource = {"cloud.region": "us-east-1", "aws.region": "us-east-1"}
+    assert only(traces(span(1, BEDROCK), resource=resource)).region is None
+
+
+def test_the_region_of_a_twin_is_that_of_the_call() -> None:
+    """The cloud's SDK reports the same call below, and knows where it went."""
+    spans = (span(1, BEDROCK), span(2, {**BEDROCK, "aws.region": "us-east-1"}, parent=1))
+    assert "us-east-1" == only(traces(*spans)).region
+
+
+@pytest.mark.parametrize(("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)])
+def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
+    """Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata."""
+    usage = {**USAGE, "inference_geo": stated}
+    answer = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": usage}
+    chat = {"openinference.span.kind": "LLM", "llm.model_name": "claude-x", "output.value": json.dumps(answer)}
+    assert region == only(traces(span(1, chat))).region
+    sdk = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "claude-x", "ai.usage.promptTokens": 5}
+    sdk["ai.response.providerMetadata"] = json.dumps({"anthropic": {"usage": usage}})
+    assert region == only(traces(span(1, sdk), scope="ai")).region
