@@ -189,7 +189,11 @@ class App:
 
     def _urls(self) -> Urls:
         is_shared = self.url == self.operator_url
-        return Urls(console=f"{self.operator_url}{CONSOLE}/", telemetry=None if is_shared else self.url)
+        return Urls(
+            console=f"{self.operator_url}{CONSOLE}/",
+            telemetry=None if is_shared else self.url,
+            public=self._running.oidc.console,
+        )
 
     async def _prepare_listeners(self) -> None:
         """Use the sockets that listen already, and let the server that they come from stop."""

@@ -6,7 +6,9 @@ It imports nothing of the server: a command that asks a running server is to sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
@@ -16,6 +18,18 @@ AS = "X-Tollhouse-As"  # the header that names who asks on the operator socket
 def console_link(url: str, secret: str) -> str:
     """The secret stands in the fragment, which no browser sends and no log keeps."""
     return f"{url}#link={secret}"
+
+
+def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A page of the console, with what it shows; whoever opens it signs in. Empty while `console` is."""
+    if not console:
+        return ""
+    pairs = [
+        f"{quote(name, safe='')}={quote(each, safe='')}"
+        for name, values in (parameters or {}).items()
+        for each in values
+    ]
+    return f"{console}#{path}{'?' if pairs else ''}{'&'.join(pairs)}"
 
 
 def socket_path(directory: Path) -> Path:

@@ -37,7 +37,11 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
             await _declare(storage, config)
         services = await stack.enter_async_context(
             open_operator_services(
-                config, storage, clock=clock, version=version, urls=lambda: Urls(console=_console_url(config))
+                config,
+                storage,
+                clock=clock,
+                version=version,
+                urls=lambda: Urls(console=_console_url(config), public=config.oidc.console),
             )
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))

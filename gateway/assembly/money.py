@@ -11,6 +11,7 @@ from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.http.services import Urls
 from gateway.intake.prices import PriceBook
+from gateway.mounts import page_link
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from gateway.reconciliation.comparing import Tolerance
@@ -69,5 +70,5 @@ def budget_evaluator(
         storage.log,
         clock,
         max_owners=lambda: config().budgets.max_owners,
-        link=lambda budget: f"{urls().console}#/budgets/{budget.id}",
+        link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
     )

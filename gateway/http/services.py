@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
@@ -102,12 +103,28 @@ class ReceiverServices:
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
 
 
+_EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere
+
+
 @dataclass(frozen=True, kw_only=True)
 class Urls:
-    """Where the console is, and where telemetry goes; None: to the address at which the console was reached."""
+    """
+    Where the console is, and where telemetry goes; None: to the address at which the console was reached.
+
+    `public` is where people elsewhere find the console, empty if the configuration does not say.
+    """
 
     console: str
     telemetry: str | None = None
+    public: str = ""
+
+    @property
+    def shared(self) -> str:
+        """The console's address in what is read elsewhere; empty if no name of it is known."""
+        if self.public:
+            return self.public
+        host = urlsplit(self.console).hostname
+        return "" if host in _EVERY_ADDRESS else self.console
 
 
 def _default_urls() -> Urls:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gateway.budgets.evaluator import BudgetEvaluator, BudgetRun
+from gateway.mounts import page_link
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
@@ -71,7 +72,7 @@ class House:
             self.log,
             self.clock,
             max_owners=lambda: self._max_owners,
-            link=lambda budget: f"https://tollhouse.example/console/#/budgets/{budget.id}",
+            link=lambda budget: page_link("https://tollhouse.example/console/", "/budgets", {"open": [budget.id]}),
         )
         return self
 

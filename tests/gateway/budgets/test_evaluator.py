@@ -47,7 +47,7 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
     assert [(CROSSED, "80 %")] == await house.told() == await house.told("oncall")
     [notice] = [each.notice for each in await house.notifications() if each.channel == "oncall"]
     assert ("85", "100", "warning") == (notice.fields["actual"], notice.fields["planned"], notice.severity)
-    assert notice.link.endswith(f"/console/#/budgets/{budget.id}")
+    assert notice.link.endswith(f"/console/#/budgets?open={budget.id}")
     [insight] = await insights(house)
     assert ("budget", "Budget Search is past 80 % of $100.00") == (insight.category, insight.title)
     house.spend("20")
