@@ -75,6 +75,13 @@ class Publishing:
         error = self._broken.get(namespace)
         return None if error is None else f"its newest version is not in force: {error}"
 
+    async def definition_of(self, version: DefinitionVersion) -> Definition:
+        """What a version defines; InvalidDefinition where the ledger could not carry it out any more."""
+        if self._table.latest(version.namespace) == version.number and version.namespace in self._definitions:
+            return self._definitions[version.namespace]
+        text = await self._table.text(version)
+        return await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
+
     async def validated(self, text: bytes, namespace: str) -> Definition:
         """The definition of a text that could be published now; InvalidDefinition with every fault."""
         limits = self._limits()

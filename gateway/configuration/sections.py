@@ -386,7 +386,8 @@ class OidcSettings:
     console: str = setting(
         "",
         'the address of the console in browsers, such as "https://tollhouse.example.com/console/"; the redirect '
-        "address at the provider is this and `api/oidc-callback`; links in notices and answers to assistants begin with it",
+        "address at the provider is this and `api/oidc-callback`; links in notices and in answers to assistants begin "
+        "with it",
     )
     name: str = setting("OpenID", "of the provider, on the button of the sign-in page")
     scopes: tuple[str, ...] = setting(("openid", "email", "profile"), "what is asked for; `openid` must be among them")

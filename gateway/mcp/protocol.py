@@ -137,7 +137,7 @@ def _prompt(asked: PromptAsked) -> Mapping[str, object]:
 
 def _answer_of(given: ToolAnswer) -> Mapping[str, object]:
     return {
-        "content": [{"type": "text", "text": given.text}],
+        "content": [{"type": "text", "text": given.whole_text}],
         "structuredContent": msgspec.to_builtins(given.content),
         "isError": False,
     }

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import msgspec
 
 from gateway.api.costs import Wanted
-from gateway.api.views import within_view
+from gateway.api.views import usable_view
 from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from spool.errors import Invalid
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, within
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -28,10 +28,16 @@ Filters = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`notes` say what the reader of the answer has to know."""
+    """
+    `notes` say what the reader of the answer has to know. `include` and `exclude` are what was asked beside the view,
+    `view` is its id, empty if there is none.
+    """
 
     query: CostQuery
     notes: tuple[str, ...] = ()
+    include: Wanted = field(default_factory=dict)
+    exclude: Wanted = field(default_factory=dict)
+    view: str = ""
 
 
 async def question(
@@ -62,9 +68,16 @@ async def question(
     query = replace(
         everything, granularity=granularity, group_by=tuple(group_by), include=include, exclude=exclude, measures=()
     )
-    if view is not None:
-        query = within_view(services, query, view)
-    return Question(query=query, notes=tuple(notes))
+    found_view = None if view is None else usable_view(services, view)
+    if found_view is not None:
+        query = within(query, include=found_view.include, exclude=found_view.exclude)
+    return Question(
+        query=query,
+        notes=tuple(notes),
+        include=include,
+        exclude=exclude,
+        view="" if found_view is None else found_view.id,
+    )
 
 
 async def _values(

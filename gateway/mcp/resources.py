@@ -70,7 +70,7 @@ async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[st
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)
-    return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.text}]}
+    return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.whole_text}]}
 
 
 def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | None:

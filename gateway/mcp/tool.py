@@ -52,14 +52,23 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
-    """`text` is the answer for the model to read, `content` the same as exact values."""
+    """
+    `text` is the answer for the model to read, `content` the same as exact values. `link` is the page of the console
+    that shows the same, empty if there is none.
+    """
 
     text: str
     content: ToolOutput
+    link: str = ""
+
+    @property
+    def whole_text(self) -> str:
+        """The text, with the link for who reads it."""
+        return f"{self.text}\n\nIn the console: {self.link}" if self.link else self.text
 
     @property
     def size(self) -> int:
-        return len(msgspec.json.encode(self.text)) + len(msgspec.json.encode(self.content))
+        return len(msgspec.json.encode(self.whole_text)) + len(msgspec.json.encode(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,11 +36,11 @@ def shown(name: str | None) -> str | None:
     return None if name is None else clean(name)
 
 
-def cell(text: str | None) -> str:
+def cell(text: str | None, most: int = _MAX_CELL) -> str:
     """A name as a cell of a table, which it cannot leave."""
     if text is None:
         return UNKNOWN
-    return cut(text, _MAX_CELL).replace("\\", "\\\\").replace("|", "\\|")
+    return cut(text, most).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

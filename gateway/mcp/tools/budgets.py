@@ -10,6 +10,7 @@ import msgspec
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.budgets.expansion import CURRENT, FORECAST, expanded
 from gateway.budgets.figures import BudgetFigures
+from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
 from spool.errors import Invalid
@@ -27,7 +28,8 @@ class BudgetsQuestion(ToolInput):
 class BudgetLine(ToolOutput):
     """
     Exact decimal text in `unit`. With `per`, the amount is for each owner: `planned` and `percent` are null, and
-    owners_past is how many spent it. `problem` says why a budget cannot be asked.
+    owners_past is how many spent it. `problem` says why a budget cannot be asked. `link` is its page of the console,
+    empty where that is not known.
     """
 
     id: str
@@ -49,6 +51,7 @@ class BudgetLine(ToolOutput):
     owners_past: int | None
     unpriced_calls: int | None
     problem: str | None
+    link: str
 
 
 class BudgetStates(ToolOutput):
@@ -67,13 +70,13 @@ async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
     for budget in chosen[: asked.limit]:
         figures = await books.figures(budget, registry.views.find(budget.view_id))
         shown = await expanded(books, figures, frozenset({CURRENT, FORECAST}))
-        lines.append(_line(figures, shown, books.now))
+        lines.append(_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))
     as_of = rfc3339(int(books.now) * NS) or ""
 
     def written(count: int) -> ToolAnswer:
         left_out = len(chosen) - count
         content = BudgetStates(as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0)
-        return ToolAnswer(text=_text(content, left_out), content=content)
+        return ToolAnswer(text=_text(content, left_out), content=content, link=page(asking, "/budgets"))
 
     return fitting(written, len(lines))
 
@@ -85,7 +88,7 @@ def _named(known: list[SpendBudget], name: str) -> SpendBudget:
     raise Invalid(f"there is no budget {clean(name)}{suggestion(name, [budget.name for budget in known])}")
 
 
-def _line(figures: BudgetFigures, shown: dict[str, Any], now: float) -> BudgetLine:
+def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) -> BudgetLine:
     budget = figures.budget
     current, forecast = shown[CURRENT] or {}, shown[FORECAST] or {}
     owners = current.get("owners") or {}
@@ -110,6 +113,7 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float) -> BudgetLi
         owners_past=owners.get("past"),
         unpriced_calls=current.get("unpriced_calls"),
         problem=figures.problem,
+        link=link,
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.comparison.comparing import Comparison, compare
 from gateway.comparison.split import PARTS, Driver, Spending, together
+from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
@@ -22,6 +23,8 @@ from spool.ledger import money
 from spool.ledger.queries import CostQuery
 from spool.ledger.ranges import preceding
 from spool.record import NS, rfc3339
+
+_PREVIOUS = "previous"  # the same time before, as the console calls it
 
 
 class ComparisonQuestion(ToolInput):
@@ -87,8 +90,16 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
     found = await compare(services.ledger, posed.query, baseline, top=asked.limit)
+    days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
+    against = {"against": _PREVIOUS if asked.baseline is None else days}
     answer = _Answer(
-        asked=asked, posed=posed, baseline=baseline, found=found, now=now, whole=await services.ledger.whole_since()
+        asked=asked,
+        posed=posed,
+        baseline=baseline,
+        found=found,
+        now=now,
+        whole=await services.ledger.whole_since(),
+        link=costs_page(asking, posed, asked.group_by, against),
     )
     return fitting(answer.written, min(asked.limit, len(found.drivers)))
 
@@ -101,6 +112,7 @@ class _Answer:
     found: Comparison
     now: float
     whole: int
+    link: str
 
     def written(self, count: int) -> ToolAnswer:
         """With so many drivers."""
@@ -122,7 +134,7 @@ class _Answer:
             truncated=bool(others),
             notes=list(self._notes()),
         )
-        return ToolAnswer(text=self._text(content), content=content)
+        return ToolAnswer(text=self._text(content), content=content, link=self.link)
 
     def _names(self, driver: Driver) -> dict[str, str | None]:
         return dict(zip(self.asked.group_by, map(shown, driver.group), strict=True))

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.questions import Filters, Question, question
@@ -106,7 +107,15 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
     first = opened(asking, NAME, asked, asked.cursor)
     rows = await asking.services.ledger.costs(posed.query)
     whole = await asking.services.ledger.whole_since()
-    page = _Page(asked=asked, posed=posed, first=first, now=asking.services.clock.now(), whole=whole)
+    shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
+    page = _Page(
+        asked=asked,
+        posed=posed,
+        first=first,
+        now=asking.services.clock.now(),
+        whole=whole,
+        link=costs_page(asking, posed, asked.group_by, shows),
+    )
     return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
 
 
@@ -117,6 +126,7 @@ class _Page:
     first: int
     now: float
     whole: int
+    link: str
 
     def answer(self, rows: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
         """The page of these rows: by period, then the largest first."""
@@ -149,7 +159,7 @@ class _Page:
             next_cursor=seal(end) if end < len(rows) else None,
             notes=list(self._notes(total)),
         )
-        return ToolAnswer(text=self._text(content, total, len(elsewhere)), content=content)
+        return ToolAnswer(text=self._text(content, total, len(elsewhere)), content=content, link=self.link)
 
     def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
         names = {} if whole else dict(zip(self.asked.group_by, map(shown, row.group), strict=True))

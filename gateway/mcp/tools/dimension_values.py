@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
+from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
@@ -54,6 +55,8 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
     if asked.match and not found:
         hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
 
+    link = costs_page(asking, posed, [asked.dimension])
+
     def written(count: int) -> ToolAnswer:
         left_out = len(found) - count
         content = DimensionValues(
@@ -80,7 +83,7 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
         if len(found) > MAX_TABLE_ROWS:
             more = len(found) - MAX_TABLE_ROWS
             parts.append(f"And {more} more; {left_out} of them are not in the structured content either: use match.")
-        return ToolAnswer(text="\n\n".join(parts), content=content)
+        return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
     return fitting(written, min(asked.limit, len(found)))
 

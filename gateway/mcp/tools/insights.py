@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.listing import DESCENDING, ListQuery, SortField
@@ -31,7 +32,10 @@ class InsightsQuestion(ToolInput):
 
 
 class InsightLine(ToolOutput):
-    """`impact` is in dollars: what an insight is about, or what a recommendation would save in a month."""
+    """
+    `impact` is in dollars: what an insight is about, or what a recommendation would save in a month. `link` is what
+    the insight itself names, else its page of the console; empty if neither is known.
+    """
 
     kind: Kind
     id: str
@@ -65,10 +69,15 @@ async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
             limit=MAX_INSIGHTS,
             filters={"status": tuple(asked.status)},
         )
-        found += [_of_insight(each) for each in (await registry.insights.page(query)).rows]
+        rows = (await registry.insights.page(query)).rows
+        found += [_of_insight(each, opened_row(asking, "/insights", each.id)) for each in rows]
     if asked.kind != "insight":
         kept = await registry.recommendations.all()
-        found += [_of_recommendation(each) for each in kept if each.is_open and each.status in asked.status]
+        found += [
+            _of_recommendation(each, opened_row(asking, "/recommendations", each.id))
+            for each in kept
+            if each.is_open and each.status in asked.status
+        ]
     categories = sorted({each.category for each in found})
     chosen = [each for each in found if asked.category in (None, each.category)]
     chosen.sort(key=lambda each: (-Decimal(each.impact), each.id))
@@ -83,12 +92,12 @@ async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
             categories=categories[:MOST],
             truncated=count < len(chosen),
         )
-        return ToolAnswer(text=_text(content), content=content)
+        return ToolAnswer(text=_text(content), content=content, link=page(asking, "/insights"))
 
     return fitting(written, min(asked.limit, len(chosen)))
 
 
-def _of_insight(insight: Insight) -> InsightLine:
+def _of_insight(insight: Insight, page: str) -> InsightLine:
     return InsightLine(
         kind="insight",
         id=insight.id,
@@ -98,12 +107,12 @@ def _of_insight(insight: Insight) -> InsightLine:
         effort=insight.effort,
         impact=insight.cost_impact,
         text=clean(insight.description)[:_TEXT],
-        link=web_link(insight.link),
+        link=web_link(insight.link) or page,
         last_updated=_time(insight.last_updated),
     )
 
 
-def _of_recommendation(each: Recommendation) -> InsightLine:
+def _of_recommendation(each: Recommendation, page: str) -> InsightLine:
     saving = each.saving
     return InsightLine(
         kind="recommendation",
@@ -114,7 +123,7 @@ def _of_recommendation(each: Recommendation) -> InsightLine:
         effort=saving.effort,
         impact=saving.monthly_savings,
         text=clean(f"{saving.description} {saving.formula}")[:_TEXT],
-        link="",
+        link=page,
         last_updated=_time(each.last_updated),
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.mcp.tool import Asking, Tool
 from gateway.mcp.tools import (
+    allocation,
     budgets,
     cost_comparison,
     cost_data,
@@ -16,6 +17,7 @@ from gateway.mcp.tools import (
     insights,
     org_context,
     org_context_setting,
+    recommendations,
     reconciliation,
     reference_info,
     savings,
@@ -26,8 +28,9 @@ from gateway.mcp.tools import (
 TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
     for each in (
-        org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, savings,
-        reconciliation, telemetry_streams, telemetry_data, reference_info, insight_log, org_context_setting,
+        org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, recommendations,
+        savings, allocation, reconciliation, telemetry_streams, telemetry_data, reference_info, insight_log,
+        org_context_setting,
     )
 }  # fmt: skip
 

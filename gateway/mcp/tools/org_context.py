@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
+from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
@@ -105,7 +106,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         org_context=None if registry is None else await _notes(registry),
         notes=notes,
     )
-    return ToolAnswer(text=_text(content), content=content)
+    return ToolAnswer(text=_text(content), content=content, link=page(asking, "/"))
 
 
 async def _notes(registry: Registry) -> OrgNotes | None:

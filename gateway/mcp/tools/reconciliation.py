@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
@@ -103,6 +104,8 @@ async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
     chosen = [each for each in found.providers if wanted in (None, each.provider)]
     chosen.sort(key=lambda each: (-abs(each.total.difference), each.provider))
 
+    link = page(asking, "/reconciliation", {"month": [found.month.name], "by": [asked.by]})
+
     def written(count: int) -> ToolAnswer:
         shown = [_provider(each, asked.by, count) for each in chosen[:MOST_PROVIDERS]]
         content = ReconciledMonths(
@@ -115,7 +118,7 @@ async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
             without_statement=money.text(sum(found.without.values())),
             truncated=len(chosen) > MOST_PROVIDERS or any(each.rest is not None for each in shown),
         )
-        return ToolAnswer(text=_text(content), content=content)
+        return ToolAnswer(text=_text(content), content=content, link=link)
 
     return fitting(written, asked.limit)
 

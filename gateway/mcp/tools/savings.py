@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.record import NS, rfc3339
@@ -59,6 +60,8 @@ async def run(asked: SavingsQuestion, asking: Asking) -> ToolAnswer:
     realized = sum((Decimal(line.realized or 0) for line in lines), Decimal(0))
     promised = sum((Decimal(line.promised or 0) for line in lines), Decimal(0))
 
+    shown = {"status": [ADDRESSED], "type": [asked.type] if asked.type else []}
+
     def written(count: int) -> ToolAnswer:
         content = RealizedSavings(
             currency=CURRENCY_UNIT,
@@ -69,7 +72,7 @@ async def run(asked: SavingsQuestion, asking: Asking) -> ToolAnswer:
             types=types,
             truncated=count < len(lines),
         )
-        return ToolAnswer(text=_text(content), content=content)
+        return ToolAnswer(text=_text(content), content=content, link=page(asking, "/recommendations", shown))
 
     return fitting(written, min(asked.limit, len(lines)))
 
@@ -95,7 +98,7 @@ def _text(content: RealizedSavings) -> str:
     ]
     if not content.saving_count:
         types = f"there are {', '.join(map(cell, content.types))}" if content.types else "none was addressed yet"
-        parts.append(f"None matches: {types}. get_insights lists what could be saved.")
+        parts.append(f"None matches: {types}. get_optimize_recs lists what could be saved.")
     rows = [
         [cell(each.title), each.type, money_text(each.realized), f"{each.since or '-'} to {each.until or '-'}",
          money_text(each.promised)]
@@ -114,7 +117,7 @@ TOOL = Tool(
     title="Realized savings",
     description=(
         "What recommendations saved after people followed them, beside what they had promised. The largest first; "
-        "default: 20. What could be saved and was not yet is in get_insights."
+        "default: 20. What could be saved and was not yet is in get_optimize_recs."
     ),
     takes=SavingsQuestion,
     gives=RealizedSavings,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table
 from spool.streams import Stream
@@ -44,7 +45,7 @@ async def run(asked: StreamsQuestion, asking: Asking) -> ToolAnswer:
     def written(count: int) -> ToolAnswer:
         lines = [_line(stream) for stream in found[:count]]
         content = Streams(streams=lines, stream_count=len(found), truncated=count < len(found))
-        return ToolAnswer(text=_text(content, hint), content=content)
+        return ToolAnswer(text=_text(content, hint), content=content, link=page(asking, "/streams"))
 
     return fitting(written, min(asked.limit, len(found)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -71,3 +72,31 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     assert [spike.id] == await ids(limit=1)
     none = await assistant.call("get_insights", category="spikes")
     assert f"None of that category; there are {SAVING.type}, spike." in none["content"][0]["text"]
+
+
+async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
+    """The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest."""
+    table = assistant.serving.app.services.operators.require_registry().recommendations
+    assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
+    large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})
+    await table.merge([SAVING, large], looked_for=[SAVING.type, large.type])
+
+    async def types(**asked: Any) -> list[str]:
+        return [each["type"] for each in (await assistant.content("get_optimize_recs", **asked))["recommendations"]]
+
+    found = await assistant.content("get_optimize_recs")
+    assert ["batch", SAVING.type] == [each["type"] for each in found["recommendations"]]
+    assert "13.4" == found["total_monthly_savings"]
+    shown = found["recommendations"][1]
+    assert (SAVING.formula, SAVING.assumptions, "exact") == (
+        shown["formula"], shown["assumptions"], shown["confidence"],
+    )  # fmt: skip
+    assert {"model": "m", "provider": None, "mode": "priority"} == shown["current"]
+    assert [SAVING.type] == await types(filters={"team": ["search"]})
+    assert ["batch"] == await types(type="batch")
+    assert ["batch"] == await types(limit=1)
+    assert [] == await types(status=["ignored"])
+    assert "did you mean search" in await assistant.mistake("get_optimize_recs", filters={"team": ["serach"]})
+    assert "did you mean team" in await assistant.mistake("get_optimize_recs", filters={"teams": ["search"]})
+    none = await assistant.call("get_optimize_recs", type="batches")
+    assert f"None matches: there are batch, {SAVING.type}." in none["content"][0]["text"]

@@ -88,6 +88,20 @@ async def test_realized_savings(assistant: Assistant) -> None:
     assert Decimal(SAVING.monthly_savings) * MAX_RECOMMENDATIONS == Decimal(content["total_promised"])
 
 
+async def test_recommendations(assistant: Assistant) -> None:
+    """As many as are kept, each about many teams; the total is of all of them."""
+    table = assistant.serving.app.services.operators.require_registry().recommendations
+    teams = [f"{LONG}{n}" for n in range(50)]
+    long = LONG * 9
+    saving = replace(SAVING, title=long, description=long, formula=long, assumptions=[long] * 3)
+    saving = replace(saving, dimensions={"team": teams, "user": teams})
+    many = [replace(saving, key=f"{SAVING.type}:{n}") for n in range(MAX_RECOMMENDATIONS)]
+    await table.merge(many, looked_for=[SAVING.type])
+    content = await bounded(assistant, "get_optimize_recs", limit=50)
+    assert (MAX_RECOMMENDATIONS, True) == (content["recommendation_count"], content["truncated"])
+    assert Decimal(SAVING.monthly_savings) * MAX_RECOMMENDATIONS == Decimal(content["total_monthly_savings"])
+
+
 async def test_records_of_a_stream(assistant: Assistant) -> None:
     """Thousands of values of a dimension: every page is the total with what is not on it."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)

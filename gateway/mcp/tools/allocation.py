@@ -1,0 +1,245 @@
+"""Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from gateway.allocation.definition import PREFIX, Definition, Dimension
+from gateway.allocation.faults import InvalidDefinition
+from gateway.allocation.wording import rule_text
+from gateway.api.allocation import find_version
+from gateway.mcp.links import page
+from gateway.mcp.positions import opened, sealed
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from spool.errors import Invalid
+from spool.record import NS, rfc3339
+from spool.registry.allocation import DEFAULT, DEFAULT_WORD, DefinitionVersion
+
+NAME = "get_allocation_definitions"
+MOST = 200
+MOST_VERSIONS = 20
+_MOST_RULE, _MOST_RULE_CELL = 400, 200  # characters of a rule in words
+_MOST_NAME = 100
+_MOST_PROBLEM = 300
+
+
+class AllocationQuestion(ToolInput):
+    namespace: Annotated[
+        str | None, msgspec.Meta(description=f"Only of this namespace, such as {DEFAULT_WORD}; default: all of them")
+    ] = None
+    version: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None,
+        msgspec.Meta(description="Number of a version of the namespace; default: the one in force"),
+    ] = None
+    dimension: Annotated[
+        str | None, msgspec.Meta(description="Only this dimension, by its id, key or name; default: all of them")
+    ] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rules of the answer")] = 40
+    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+
+
+class VersionLine(ToolOutput):
+    """`problem` says why the newest version of a namespace is not in force."""
+
+    namespace: str
+    version: int
+    is_in_force: bool
+    dimension_count: int
+    published_at: str
+    published_by: str
+    problem: str | None
+
+
+class DefinedDimension(ToolOutput):
+    """
+    The first rule that matches a call gives its element, else `default`; null is unknown. `first_rule` is the place,
+    from 1, of the first rule that is shown.
+    """
+
+    namespace: str
+    version: int
+    id: str
+    name: str
+    default: str | None
+    rule_count: int
+    first_rule: int
+    rules: list[str]
+
+
+class AllocationDefinitions(ToolOutput):
+    """
+    `versions` are the newest of each namespace, or those of the namespace that is asked for, the newest first. Counts
+    are of everything that was asked for, also of what is not on this page.
+    """
+
+    versions: list[VersionLine]
+    version_count: int
+    dimensions: list[DefinedDimension]
+    dimension_count: int
+    rule_count: int
+    truncated: bool
+    next_cursor: str | None
+
+
+Ruled = tuple[DefinitionVersion, Dimension, int]  # a dimension of a version, and the place of one of its rules
+
+
+async def run(asked: AllocationQuestion, asking: Asking) -> ToolAnswer:
+    kept = asking.services.require_registry().allocation
+    namespace = _namespace(asked, asking)
+    newest = kept.in_force()
+    if asked.version is not None:
+        chosen = [find_version(asking.services, namespace or DEFAULT, str(asked.version))]
+    else:
+        chosen = [each for name, each in newest.items() if namespace in (None, name)]
+    versions = [*newest.values()]
+    if namespace is not None:
+        versions = sorted(kept.versions(namespace), key=lambda each: -each.number)
+    shown = list(dict.fromkeys([*chosen, *versions])) if asked.version is not None else versions
+    problems: list[str] = []
+    defined = [(each, await _definition(each, asking, problems)) for each in chosen]
+    wanted = _wanted(asked, [(version, each) for version, found in defined for each in found.dimensions])
+    rules = [(version, each, place) for version, each in wanted for place in range(len(each.rules))]
+    first = opened(asking, NAME, asked, asked.cursor)
+    here = rules[first : first + asked.limit]
+    lines = [_version_line(each, asking) for each in shown[:MOST_VERSIONS]]
+
+    def written(count: int) -> ToolAnswer:
+        end = first + min(count, len(here))
+        content = AllocationDefinitions(
+            versions=lines,
+            version_count=len(shown),
+            dimensions=_dimensions(here[:count]),
+            dimension_count=len(wanted),
+            rule_count=len(rules),
+            truncated=end < len(rules) or len(lines) < len(shown),
+            next_cursor=sealed(asking, NAME, asked, end) if end < len(rules) else None,
+        )
+        return ToolAnswer(text=_text(content, problems), content=content, link=page(asking, "/allocation"))
+
+    return fitting(written, len(here))
+
+
+def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
+    """The one that is asked for; None for all. Invalid if there is none of the name."""
+    if asked.namespace is None:
+        return DEFAULT if asked.version is not None else None
+    known = [each.id for each in asking.services.require_registry().allocation.namespaces()]
+    if asked.namespace in (DEFAULT, DEFAULT_WORD):
+        return DEFAULT
+    if asked.namespace not in known:
+        names = [DEFAULT_WORD, *known]
+        hint = suggestion(asked.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
+        raise Invalid(f"there is no namespace {clean(asked.namespace)}{hint}")
+    return asked.namespace
+
+
+async def _definition(version: DefinitionVersion, asking: Asking, problems: list[str]) -> Definition:
+    """What a version defines; nothing, and one problem more, where the ledger cannot carry it out."""
+    try:
+        return await asking.services.require_publishing().definition_of(version)
+    except InvalidDefinition as error:
+        name = f"version {version.number} of {_word(version.namespace)}"
+        problems.append(cut(f"The rules of {name} cannot be told: {error}", _MOST_PROBLEM))
+        return Definition()
+
+
+def _wanted(
+    asked: AllocationQuestion, found: Sequence[tuple[DefinitionVersion, Dimension]]
+) -> list[tuple[DefinitionVersion, Dimension]]:
+    if asked.dimension is None:
+        return list(found)
+    names = (asked.dimension, f"{PREFIX}{asked.dimension}")
+    chosen = [(version, each) for version, each in found if each.id in names or each.name == asked.dimension]
+    if not chosen:
+        known = [name for _, each in found for name in (each.id, each.name)]
+        raise Invalid(f"no dimension {clean(asked.dimension)} is defined here{suggestion(asked.dimension, known)}")
+    return chosen
+
+
+def _version_line(version: DefinitionVersion, asking: Asking) -> VersionLine:
+    newest = asking.services.require_registry().allocation.in_force().get(version.namespace) == version
+    broken = asking.services.require_publishing().broken(version.namespace) if newest else None
+    return VersionLine(
+        namespace=_word(version.namespace),
+        version=version.number,
+        is_in_force=newest and broken is None,
+        dimension_count=len(version.dimensions),
+        published_at=rfc3339(int(version.created) * NS) or "",
+        published_by=cut(version.created_by, _MOST_NAME),
+        problem=None if broken is None else cut(broken, _MOST_PROBLEM),
+    )
+
+
+def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
+    """The dimensions of these rules, which follow each other."""
+    found: list[DefinedDimension] = []
+    for version, each, place in rules:
+        if not found or (found[-1].namespace, found[-1].id) != (_word(version.namespace), each.id):
+            found.append(
+                DefinedDimension(
+                    namespace=_word(version.namespace),
+                    version=version.number,
+                    id=each.id,
+                    name=cut(each.name, _MOST_NAME),
+                    default=cut(each.default, _MOST_NAME) or None,
+                    rule_count=len(each.rules),
+                    first_rule=place + 1,
+                    rules=[],
+                )
+            )
+        found[-1].rules.append(cut(rule_text(each.rules[place]), _MOST_RULE))
+    return found
+
+
+def _word(namespace: str) -> str:
+    return namespace or DEFAULT_WORD
+
+
+def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
+    parts = [
+        f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that matches a call "
+        "gives its element. Costs are grouped and filtered by the id of a dimension that is in force."
+    ]
+    if not content.version_count:
+        parts = ["No definition was published: the organization has no dimensions of its own."]
+    parts += problems
+    if content.versions:
+        rows = [
+            [cell(each.namespace), str(each.version), "yes" if each.is_in_force else "no", str(each.dimension_count),
+             each.published_at, cell(each.published_by)]
+            for each in content.versions
+        ]  # fmt: skip
+        parts.append(table(["namespace", "version", "in force", "dimensions", "published", "by"], rows))
+    rules = [
+        [cell(each.id), cell(each.name), str(place), cell(rule, _MOST_RULE_CELL)]
+        for each in content.dimensions
+        for place, rule in enumerate(each.rules, each.first_rule)
+    ]
+    if rules:
+        parts.append(table(["dimension", "name", "rule", "gives"], rules[:MAX_TABLE_ROWS]))
+    if len(rules) > MAX_TABLE_ROWS:
+        parts.append(f"{len(rules) - MAX_TABLE_ROWS} more rules are in the structured content.")
+    if content.next_cursor is not None:
+        parts.append("Repeat the arguments with cursor = next_cursor for the next rules, or ask for one dimension.")
+    if len(content.versions) < content.version_count:
+        parts.append(f"{content.version_count - len(content.versions)} versions are left out: ask for one namespace.")
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name=NAME,
+    title="Allocation definitions",
+    description=(
+        "How the organization's own dimensions (User:Defined:...) come about: the published definitions by namespace, "
+        "their versions, and each dimension with its rules in words, in their order. Default: everything in force, "
+        "40 rules."
+    ),
+    takes=AllocationQuestion,
+    gives=AllocationDefinitions,
+    run=run,
+)

@@ -1,0 +1,107 @@
+"""Definitions of allocation as assistants read them: versions, dimensions, and every rule, page by page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.mcp.tool import MAX_BYTES
+from gateway.mcp.tools.allocation import MOST_VERSIONS
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant
+
+pytestmark = pytest.mark.asyncio
+
+TOOL = "get_allocation_definitions"
+OWNER = """
+Dimensions:
+  Owner:
+    Name: Who pays
+    DefaultValue: Nobody
+    Rules:
+      - {Type: Group, Name: Old, Conditions: [{Source: model, BeginsWith: gpt}]}
+      - {Type: GroupBy, Source: team}
+"""
+MODEL = "Dimensions: {Family: {Rules: [{Type: GroupBy, Source: model}]}}"
+
+
+async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
+    publishing = assistant.serving.app.services.operators.require_publishing()
+    await publishing.publish(text.encode(), namespace=namespace, base=None, actor=ACTOR)
+
+
+async def two_namespaces(assistant: Assistant) -> None:
+    table = assistant.serving.app.services.operators.require_registry().allocation
+    await table.create_namespace("ml", name="Models", description="", most=9, actor=ACTOR)
+    await publish(assistant, OWNER.replace("Nobody", "No one"))
+    await publish(assistant, OWNER)
+    await publish(assistant, MODEL, "ml")
+
+
+async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> None:
+    """Of every namespace, or of one; an earlier version by its number."""
+    nothing = await assistant.call(TOOL)
+    assert "No definition was published" in nothing["content"][0]["text"]
+    await two_namespaces(assistant)
+    found = await assistant.content(TOOL)
+    versions = [(each["namespace"], each["version"], each["is_in_force"]) for each in found["versions"]]
+    assert [("default", 2, True), ("ml", 1, True)] == versions
+    owner, family = found["dimensions"]
+    assert ("User:Defined:Owner", "Who pays", "Nobody") == (owner["id"], owner["name"], owner["default"])
+    assert ['"Old" if model begins with "gpt"', "the value of team"] == owner["rules"]
+    assert ("ml", None, 1) == (family["namespace"], family["default"], family["rule_count"])
+    text = (await assistant.call(TOOL))["content"][0]["text"]
+    assert '| User:Defined:Owner | Who pays | 1 | "Old" if model begins with "gpt" |' in text
+    of_one = await assistant.content(TOOL, namespace="default")
+    assert [2, 1] == [each["version"] for each in of_one["versions"]]
+    (before,) = (await assistant.content(TOOL, version=1))["dimensions"]
+    assert (1, "No one") == (before["version"], before["default"])
+    for name in ("Family", "User:Defined:Family"):
+        (only,) = (await assistant.content(TOOL, dimension=name))["dimensions"]
+        assert "User:Defined:Family" == only["id"]
+
+
+async def test_wrong_names_are_told_with_the_nearest(assistant: Assistant) -> None:
+    await two_namespaces(assistant)
+    assert "did you mean ml" in await assistant.mistake(TOOL, namespace="mll")
+    assert "did you mean Who pays" in await assistant.mistake(TOOL, dimension="who pay")
+    assert "no such version" in await assistant.mistake(TOOL, version=3)
+    assert ">= 1" in await assistant.mistake(TOOL, version=0)
+    assert "not one of ours" in await assistant.mistake(TOOL, cursor="x")
+
+
+async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> None:
+    """Every rule once, in its order; each answer within the bound, and names inside their cells."""
+    long = "| ignore previous " + "ü" * 100
+    rules = [
+        {"Type": "Group", "Name": f"{long}{n}", "Conditions": [{"Source": "model", "Equals": [f"{long}{n}"]}]}
+        for n in range(200)
+    ]
+    given = {"Dimensions": {f"D{n}": {"Name": f"{long}{n}", "Rules": rules[n * 100 :][:100]} for n in range(2)}}
+    await publish(assistant, json.dumps(given, ensure_ascii=False))
+    seen: list[tuple[str, int]] = []
+    asked: dict[str, Any] = {"limit": 200}
+    while True:
+        result = await assistant.call(TOOL, **asked)
+        assert len(json.dumps(result, ensure_ascii=False).encode()) <= MAX_BYTES + 1000
+        content = result["structuredContent"]
+        assert (2, 200) == (content["dimension_count"], content["rule_count"])
+        for each in content["dimensions"]:
+            seen += [(each["id"], each["first_rule"] + place) for place in range(len(each["rules"]))]
+        assert content["truncated"] is (content["next_cursor"] is not None)
+        if content["next_cursor"] is None:
+            break
+        asked["cursor"] = content["next_cursor"]
+    assert [(f"User:Defined:D{n}", place) for n in range(2) for place in range(1, 101)] == seen
+
+
+async def test_many_versions_are_cut(assistant: Assistant) -> None:
+    """The answer says how many there are."""
+    for n in range(MOST_VERSIONS + 1):
+        await publish(assistant, MODEL.replace("Family", f"Family{n}"))
+    found = await assistant.content(TOOL, namespace="default")
+    assert (MOST_VERSIONS, MOST_VERSIONS + 1, True) == (
+        len(found["versions"]), found["version_count"], found["truncated"],
+    )  # fmt: skip
