@@ -409,11 +409,12 @@ class OidcSettings:
     allowed_domains: tuple[str, ...] = setting((), "only e-mail addresses of these domains sign in; empty: all")
     roles: Mapping[str, str] = setting(
         {},
-        "name of a group = viewer, operator or admin; the highest counts, at each sign-in. Empty: see `default_role`",
+        "name of a group = none, viewer, operator or admin; the highest counts, at each sign-in. Else `default_role`",
     )
     default_role: str = setting(
         "viewer",
-        "the role of who is in no group of `roles`; without `roles` that of a new operator, for admins to change",
+        "the role of who is in no group of `roles` and is named by no role document; without `roles` that of a new "
+        "operator, for admins to change",
         choices=ROLES,
     )
     clock_skew: Duration = setting(60.0, "by how much the clocks of the provider and of this machine may differ")

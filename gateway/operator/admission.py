@@ -25,7 +25,7 @@ from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import EVERYTHING, Rights, Roles
+from spool.registry.roles import EVERYTHING, Rights, holder_of
 
 MAX_ACTOR = 200
 # Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy put a path
@@ -85,7 +85,7 @@ async def _admit_over_http(
         services=services,
         actor=Actor(session.actor, address),
         role=session.role,
-        rights=Roles(()).of(session.account, base=session.role),
+        rights=services.require_registry().roles.rights(holder_of(session)),
         session=session,
     )
 

@@ -14,7 +14,8 @@ from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
-from spool.registry.operators import ADMIN, ROLES, Session
+from spool.registry.operators import ADMIN, Session
+from spool.registry.roles import BASES
 
 
 class SignIn(RequestBody):
@@ -90,8 +91,11 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
 
 async def make_link(request: OperatorRequest[NewLink]) -> Result:
     given, session = request.body, request.session
-    if given.role not in ROLES:
-        raise Invalid("a role is one of " + ", ".join(ROLES))
+    if given.role not in BASES:
+        raise Invalid("a role is one of " + ", ".join(BASES))
+    if session is not None and session.operator and session.role != ADMIN:
+        # Else a link would outlast the role document that allowed to make it.
+        raise NotAllowed("a link is made by an account with the role admin, or: tollhouse console link")
     if session is not None and not session.operator:
         # Else a chain of links would outlive the account that made the first.
         raise NotAllowed(

@@ -11,9 +11,9 @@ from hashlib import scrypt
 
 from spool.errors import Invalid
 
-VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
+NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
-ROLES = (VIEWER, OPERATOR, ADMIN)  # each may do what the ones before it may
+ROLES = (NO_ROLE, VIEWER, OPERATOR, ADMIN)  # each may do what the ones before it may; NO_ROLE: see spool.registry.roles
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024
@@ -58,6 +58,7 @@ class Person:
     email: str
     role: str
     decides_role: bool  # the role is the provider's to say, and not the list of operators'
+    is_mapped: bool = False  # the role is that of one of the groups, not the one that a person without such a group has
     issuer: str
     subject: str
     session: str = ""

@@ -19,6 +19,7 @@ from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.recommendations import RecommendationTable
+from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.views import ViewTable
 from spool.statements.protocols import Statements
@@ -31,6 +32,7 @@ class Registry:
         self._changes = changes
         self.keys = KeyTable(changes)
         self.operators = OperatorTable(changes)
+        self.roles = RoleTable(changes)
         self.notices = NoticeTable(changes)
         self.insights = InsightTable(changes, self.notices)
         self.connections = ConnectionTable(changes)
@@ -47,6 +49,7 @@ class Registry:
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.keys.load()
+            await registry.roles.load()
             await registry.connections.load()
             await registry.views.load()
             await registry.budgets.load()

@@ -7,13 +7,33 @@ may do what one of them allows, and sees what one of them shows.
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
-from spool.registry.operators import ADMIN, OPERATOR, VIEWER
-from spool.registry.permission_sets import ALL, OF_MEMBER, OF_OPERATOR, with_included
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
+from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person, Session, checked_email
+from spool.registry.permission_sets import (
+    ALL,
+    OF_MEMBER,
+    OF_OPERATOR,
+    ORGANIZATION_ADMINISTRATION,
+    PERMISSION_SETS,
+    with_included,
+)
+from spool.registry.texts import check_one_of, checked_text, storable
+
+KIND = "role"  # of its documents
+MAX_NAME = 200
+MAX_DESCRIPTION = 2000
+MAX_VALUE = 256  # characters, as much as the ledger keeps
+MAX_GROUP = 256  # characters of a group's name
 
 FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
 DATA_ACCESS = (FULL, LIMITED, NO_DATA)
@@ -100,10 +120,19 @@ class LedgerSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
-    """As it is kept. Times are epoch seconds; `groups` are those of the OpenID provider."""
+class RoleLimits:
+    """How many roles there may be, and how much one of them may name."""
 
-    id: str
+    most: int = 200
+    members: int = 1000  # members and groups of one role
+    filters: int = 20
+    values: int = 1000  # of all filters of one role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleDraft:
+    """What a person or a key states of a role. `groups` are those of the OpenID provider."""
+
     name: str
     description: str = ""
     data_access: str
@@ -112,6 +141,16 @@ class Role:
     permission_sets: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+
+
+DRAFTED = tuple(RoleDraft.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role(RoleDraft):
+    """As it is kept. Times are epoch seconds."""
+
+    id: str
     created: float = 0.0
     last_updated: float = 0.0
     last_updated_by: str = ""
@@ -119,14 +158,6 @@ class Role:
     @property
     def is_builtin(self) -> bool:
         return self.id in BUILTIN
-
-    @property
-    def gives_everything(self) -> bool:
-        return self.data_access == FULL and with_included(self.permission_sets) == ALL
-
-    def is_of(self, person: str, groups: Collection[str] = ()) -> bool:
-        """Whether it is given to the person of this e-mail address, or to one of these groups."""
-        return person in self.members or not set(self.groups).isdisjoint(groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +167,30 @@ class Rights:
     permission_sets: frozenset[str] = frozenset()
     slice: LedgerSlice = LedgerSlice()
     roles: tuple[str, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        return self.permission_sets == ALL and self.slice.is_everything
+
+    @property
+    def may_administer(self) -> bool:
+        """May manage people and roles: their calls show the data of everybody, so it takes all data."""
+        return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A person as roles know one: e-mail address, groups, and the role of the account."""
+
+    person: str
+    groups: tuple[str, ...] = ()
+    base: str = ""
+
+
+def holder_of(session: Session) -> Holder:
+    """Who has signed in. A console link gives the role that it was made with and no other."""
+    groups = tuple(json.loads(session.groups))
+    return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
 
 _BUILTIN = (
@@ -176,10 +231,18 @@ class Roles:
 
     def __init__(self, roles: Iterable[Role]) -> None:
         self._roles = tuple(sorted(roles, key=lambda role: (role.name.casefold(), role.id)))
+        self._by_member: dict[str, list[int]] = {}
+        self._by_group: dict[str, list[int]] = {}
+        for place, role in enumerate(self._roles):
+            for member in role.members:
+                self._by_member.setdefault(member, []).append(place)
+            for group in role.groups:
+                self._by_group.setdefault(group, []).append(place)
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
         """The rights of who has this e-mail address and these groups; `base` is the role of the account, if any."""
-        roles = list(self._given(person, groups, base))
+        own = (BASES[base],) if base in BASES else ()
+        roles = (*own, *self.given(person, groups))
         parts = dict.fromkeys(part for role in roles for part in _parts(role))
         return Rights(
             permission_sets=with_included(id for role in roles for id in role.permission_sets),
@@ -187,10 +250,97 @@ class Roles:
             roles=tuple(role.name for role in roles),
         )
 
-    def _given(self, person: str, groups: Collection[str], base: str) -> Iterator[Role]:
-        if base in BASES:
-            yield BASES[base]
-        yield from (role for role in self._roles if role.is_of(person, groups))
+    def given(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
+        """The roles that name the person or one of the groups, by their names."""
+        places = set(self._by_member.get(person, ()))
+        for group in groups:
+            places.update(self._by_group.get(group, ()))
+        return (self._roles[place] for place in sorted(places))
+
+    def base_of(self, person: Person) -> str:
+        """
+        The role of the account of a person whom an OpenID provider has signed in.
+
+        Who is named by a role, and in no group that gives a role of accounts, has what the role gives and no more: the
+        default role of everybody else would open what the role shall close.
+        """
+        is_named = next(self.given(person.email, person.groups), None) is not None
+        return NO_ROLE if is_named and not person.is_mapped else person.role
+
+    def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
+        """The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them."""
+        return frozenset(
+            each.email for each in operators if not each.disabled and self.of(each.email, base=each.role).is_everything
+        )
+
+
+def new_role_id() -> str:
+    return secrets.token_hex(16)
+
+
+def stored(role: Role) -> dict[str, Any]:
+    """The role as a document."""
+    body: dict[str, Any] = msgspec.to_builtins(role)
+    return body
+
+
+def restored(body: Mapping[str, Any]) -> Role:
+    """The role of a document; RegistryDamaged if it is none."""
+    try:
+        return msgspec.convert(body, Role)
+    except msgspec.ValidationError as error:
+        raise RegistryDamaged(f"a role cannot be read: {error}") from error
+
+
+def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
+    """The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere."""
+    check_one_of("data_access", draft.data_access, DATA_ACCESS)
+    if draft.data_access == LIMITED and not draft.filters:
+        raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")
+    if draft.data_access != LIMITED and draft.filters:
+        raise Invalid("filters go with data_access limited")
+    if draft.cost_types:
+        raise Invalid("cost_types: a role shows every cost type; leave it out")
+    if len(draft.filters) > limits.filters:
+        raise Invalid(f"a role has at most {limits.filters} filters (roles.max_filters)")
+    if sum(len(each.values) for each in draft.filters) > limits.values:
+        raise Invalid(f"the filters of a role have at most {limits.values} values (roles.max_values)")
+    if len(draft.members) + len(draft.groups) > limits.members:
+        raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
+    description = draft.description.strip()
+    return RoleDraft(
+        name=checked_text("name", draft.name, MAX_NAME),
+        description=checked_text("description", description, MAX_DESCRIPTION) if description else "",
+        data_access=draft.data_access,
+        filters=tuple(map(_checked_filter, draft.filters)),
+        permission_sets=_checked_sets(draft.permission_sets),
+        members=tuple(sorted(set(map(checked_email, draft.members)))),
+        groups=tuple(sorted({storable(checked_text("groups", each, MAX_GROUP)) for each in draft.groups})),
+    )
+
+
+def check_dimensions(draft: RoleDraft, known: Collection[str]) -> None:
+    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
+    unknown = next((each.dimension for each in draft.filters if each.dimension not in known), None)
+    if unknown is not None:
+        raise Invalid(f"{unknown[:MAX_NAME]!r} is no dimension; costs are known by {', '.join(known)}")
+
+
+def _checked_filter(given: RoleFilter) -> RoleFilter:
+    check_one_of("filters.mode", given.mode, MODES)
+    if not given.values:
+        raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
+    if any(len(value) > MAX_VALUE for value in given.values):
+        raise Invalid(f"filters: a value of {given.dimension[:MAX_NAME]} has at most {MAX_VALUE} characters")
+    values = tuple(dict.fromkeys(map(storable, given.values)))
+    return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
+
+
+def _checked_sets(ids: Iterable[str]) -> tuple[str, ...]:
+    chosen = set(ids)
+    for id in sorted(chosen):
+        check_one_of("permission_sets", id, PERMISSION_SETS)
+    return tuple(id for id in PERMISSION_SETS if id in chosen)
 
 
 def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:

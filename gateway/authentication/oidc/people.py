@@ -24,10 +24,12 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
     session = claims.get("sid")
+    given = [settings.roles[group] for group in groups if group in settings.roles]
     return Person(
         email=_name(claims, settings),
-        role=_role(groups, settings),
+        role=max(given, key=ROLES.index, default=settings.default_role),
         decides_role=bool(settings.roles),
+        is_mapped=bool(given),
         issuer=settings.issuer,
         subject=claims["sub"],
         session=session if isinstance(session, str) else "",
@@ -73,8 +75,3 @@ def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
             found = found.get(part) if isinstance(found, dict) else None
     names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[:MAX_GROUPS]
-
-
-def _role(groups: tuple[str, ...], settings: OidcSettings) -> str:
-    given = [settings.roles[group] for group in groups if group in settings.roles]
-    return max(given, key=ROLES.index, default=settings.default_role)

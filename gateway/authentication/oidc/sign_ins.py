@@ -19,7 +19,7 @@ from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from gateway.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
-from spool.registry.operators import Actor, Session
+from spool.registry.operators import NO_ROLE, Actor, Session
 from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -169,7 +169,9 @@ class ProviderSignIns:
             person = person_of(tokens.claims, self.settings, refreshes=True)
         except SignInProblem:
             return False
-        has_same_role = not person.decides_role or person.role == session.role
+        # Who is in no mapped group has NO_ROLE in place of the default role if a role document names the person.
+        was_named = session.role == NO_ROLE and not person.is_mapped
+        has_same_role = not person.decides_role or was_named or person.role == session.role
         has_same_groups = set(person.groups) == set(json.loads(session.groups))
         return person.subject == session.subject and has_same_role and has_same_groups
 

@@ -21,7 +21,7 @@ def operators() -> None:
 
 @operators.command()
 @click.argument("email")
-@click.option("--role", default="viewer", show_default=True, help="viewer, operator or admin")
+@click.option("--role", default="viewer", show_default=True, help="none, viewer, operator or admin")
 @as_json
 @with_client
 def add(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
@@ -36,7 +36,7 @@ list_command(
     "list",
     root="operators",
     columns=COLUMNS,
-    filters={"role": "viewer, operator or admin", "status": "Enabled or Disabled"},
+    filters={"role": "none, viewer, operator or admin", "status": "Enabled or Disabled"},
     help="List the accounts.",
 )
 
@@ -84,7 +84,7 @@ list_command(
     "sessions",
     root="sessions",
     columns=("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends"),
-    filters={"actor": "NAME", "role": "viewer, operator or admin", "began-with": "password, link or provider"},
+    filters={"actor": "NAME", "role": "none, viewer, operator or admin", "began-with": "password, link or provider"},
     help="List who is signed in to the console.",
 )
 

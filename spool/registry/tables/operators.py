@@ -29,6 +29,7 @@ from spool.registry.operators import (
     status,
 )
 from spool.registry.rows import RegistryRows
+from spool.registry.tables.roles import check_organizer_remains, roles_of
 
 _SEEN_EVERY_S = 60.0
 
@@ -86,6 +87,7 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> Operator:
             before = _read(rows, email.strip().lower())
+            organizers = _organizers(rows)
             after = replace(
                 before,
                 role=role or before.role,
@@ -94,6 +96,7 @@ class OperatorTable:
                 last_modified=now,
             )
             rows.put_operator(after)
+            check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(before.email)
             if disabled is not None:
                 was, became = {"status": status(before)}, {"status": status(after)}
@@ -109,7 +112,9 @@ class OperatorTable:
     async def remove(self, email: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:
             operator = _read(rows, email.strip().lower())
+            organizers = _organizers(rows)
             rows.delete_operator(operator.email)
+            check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             before = {"role": operator.role}
             rows.add_audit(self._changes.clock.now(), actor, "operator.remove", operator.email, before=before)
@@ -143,7 +148,9 @@ class OperatorTable:
         actor = Actor(email, address)
 
         def work(rows: RegistryRows) -> Session:
-            operator = _operator_of(rows, person, email, now, takes_accounts=takes_accounts)
+            named = replace(person, email=email)
+            named = replace(named, role=roles_of(rows).base_of(named))
+            operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
             before = rows.operator(email)
             if before is None:
                 after = {"role": operator.role, "issuer": person.issuer}
@@ -290,6 +297,10 @@ class OperatorTable:
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
+
+
+def _organizers(rows: RegistryRows) -> frozenset[str]:
+    return roles_of(rows).organizers(rows.operators())
 
 
 def _read(rows: RegistryRows, email: str) -> Operator:

@@ -70,7 +70,10 @@ async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: 
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    names = ("registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql")
+    names = (
+        "registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql",
+        "no_role.sql",
+    )  # fmt: skip
     migrate(connection, [script(f"registry/{name}") for name in names])
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()

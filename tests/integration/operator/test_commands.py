@@ -248,8 +248,10 @@ def test_operators_are_kept_by_command(run: Run) -> None:
     assert ("ada@example.com", "admin") == (row["email"], row["role"])
     run("operators", "password", "ada@example.com", input="another horse battery\n")
     assert "12" in run("operators", "add", "eve@example.com", input="short\n", code=2).stderr
+    assert "last enabled Organizer" in run("operators", "remove", "ada@example.com", code=2).stderr
+    run("operators", "add", "root@example.com", "--role", "admin", input="correct horse battery\n")
     run("operators", "remove", "ada@example.com")
-    assert [] == answer(run("operators", "list", "--json"))["operators"]
+    assert ["root@example.com"] == [row["email"] for row in answer(run("operators", "list", "--json"))["operators"]]
 
 
 def test_a_console_link_is_printed(run: Run) -> None:

@@ -19,6 +19,8 @@ from gateway.http.services import SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider
 
@@ -183,6 +185,7 @@ async def test_a_disabled_account_takes_no_password(house: House) -> None:
     }
     own = await house.server.over_http("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, headers=headers)
     assert 409 == own.status
+    await house.server.ask("POST", "/operators", {**given, "email": "root@example.com", "role": "admin"})
     await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")
     assert 401 == (await house.server.over_http("POST", "/sessions", given)).status
 
@@ -533,6 +536,29 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
     house.server.clock.move(900)
     await house.oidc.check_due()
     assert 401 == await house.status(cookie)
+
+
+@pytest.mark.asyncio
+async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
+    """What the role gives and no more, at once; the provider is asked again without ending the session."""
+    await house.reconfigure(roles={"boss": "admin"})
+    draft = RoleDraft(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
+    role = await house.server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
+    house.provider.claims = {"groups": ["finance"]}
+    house.provider.refresh_token = "r"
+    cookie = await house.sign_in()
+    assert "none" == (await house.operator())["role"]
+    assert [200, 403] == [(await house.get(path, cookie=cookie)).status for path in ("/report", "/status")]
+    house.server.clock.move(900)
+    await house.oidc.check_due()
+    assert 200 == (await house.get("/report", cookie=cookie)).status
+    await house.server.registry.roles.change(
+        role.id, {"groups": ("others",)}, known=(), limits=RoleLimits(), actor=ROOT
+    )
+    assert [200, 403] == [(await house.get(path, cookie=cookie)).status for path in ("/session", "/report")]
+    house.provider.claims = {"groups": ["finance", "boss"]}
+    await house.sign_in()
+    assert "admin" == (await house.operator())["role"]
 
 
 @pytest.mark.asyncio

@@ -15,8 +15,9 @@ from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SIGNED_IN, OperatorAddress
 from spool.registry import operators
-from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S
-from spool.registry.roles import Roles
+from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
+from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
+from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles
 from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
 PASSWORD = "correct horse battery"
@@ -291,6 +292,7 @@ async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> N
     used, unused = [link_of(await server.over_http("POST", "/console-links", {}, headers=headers)) for _ in range(2)]
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": used}))
     assert 200 == (await server.over_http("GET", "/keys", headers=by_link)).status
+    await account(server, email="root@example.com")
     await server.ask("DELETE", f"/operators/{ADA}")
     assert 401 == (await server.over_http("GET", "/keys", headers=by_link)).status
     assert 401 == (await server.over_http("POST", "/sessions", {"link": unused})).status
@@ -348,6 +350,7 @@ async def test_signing_out_ends_the_session(server: OperatorServer) -> None:
 async def test_a_changed_account_signs_out_everywhere(server: OperatorServer, method: str, body: object) -> None:
     """Removal, a new role and a new password end every session of the account at once."""
     headers = await signed_in(server)
+    await account(server, email="root@example.com")
     assert 200 == (await server.ask(method, f"/operators/{ADA}", body, by="root")).status
     assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
@@ -358,6 +361,54 @@ async def test_nobody_removes_oneself(server: OperatorServer) -> None:
     headers = await signed_in(server)
     assert 409 == (await server.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
     assert 409 == (await server.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
+
+
+@pytest.mark.asyncio
+async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServer) -> None:
+    """Removed, disabled or another role: 409 says who it is and what to do first."""
+    await account(server)
+    for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
+        answer = await server.ask(method, f"/operators/{ADA}", body, by="root")
+        assert (409, True) == (answer.status, "the last enabled Organizer: give the role admin" in answer.error[2])
+
+
+@pytest.mark.asyncio
+async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:
+    """What it gives, and what it takes; an account without a role of its own has nothing else."""
+    headers = await signed_in(server, "none")
+    paths = ("/session", "/status", "/keys", "/report")
+
+    async def opened() -> list[int]:
+        return [(await server.over_http("GET", path, headers=headers)).status for path in paths]
+
+    assert [200, 403, 403, 403] == await opened()
+    roles, actor = server.registry.roles, Actor("root", "here")
+    draft = RoleDraft(name="Watch", data_access=FULL, permission_sets=(VIEW_OPERATION,), members=(ADA,))
+    role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
+    assert [200, 200, 200, 403] == await opened()
+    changed = {"permission_sets": (VIEW_COSTS,)}
+    await roles.change(role.id, changed, known=(), limits=RoleLimits(), actor=actor)
+    assert [200, 403, 403, 200] == await opened()
+    await roles.change(role.id, {"members": ()}, known=(), limits=RoleLimits(), actor=actor)
+    assert [200, 403, 403, 403] == await opened()
+
+
+@pytest.mark.asyncio
+async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
+    """A link would outlast it; nor does a link carry the role documents of who made it."""
+    headers = await signed_in(server, "viewer")
+    draft = RoleDraft(name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y"))
+    await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
+    refused = await server.over_http("POST", "/console-links", {}, headers=headers)
+    assert (409, True) == (refused.status, "an account with the role admin" in refused.error[2])
+    roots = await signed_in(server, email="root@x.y")
+    secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=roots))
+    by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
+    assert [200, 403] == [
+        (await server.over_http("GET", path, headers=by_link)).status for path in ("/keys", "/operators")
+    ]
+    nothing = await server.over_http("POST", "/console-links", {"role": "none"}, headers=roots)
+    assert (400, True) == (nothing.status, "viewer, operator, admin" in nothing.error[2])
 
 
 def link_of(answer: Answer) -> str:
@@ -440,11 +491,12 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
     await server.over_http("PATCH", "/keys/search%20team", {"description": "new"}, headers=headers)
     await server.ask("POST", "/keys/search%20team/disable")
     await server.ask("DELETE", "/keys/search%20team", confirm="search team")
+    await account(server, email="root@example.com")
     await server.ask("PATCH", f"/operators/{ADA}", {"role": "viewer"}, by="root")
     payload = (await server.ask("GET", "/audit", sort_key="id", sort_order="asc")).payload
     assert [
         "operator.add", "session.begin", "key.create", "key.rotate", "key.edit", "key.disable", "key.delete",
-        "operator.role",
+        "operator.add", "operator.role",
     ] == [row["action"] for row in payload["audit"]]  # fmt: skip
     edit = next(row for row in payload["audit"] if row["action"] == "key.edit")
     assert {

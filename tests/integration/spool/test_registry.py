@@ -14,6 +14,7 @@ from spool.installation import FILE, derived, installation_secret
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
+from spool.registry.roles import Holder
 from spool.registry.scopes import INGEST
 from spool.sqlite.database import Database
 from spool.sqlite.migrations import MARK, migrate, script
@@ -152,3 +153,40 @@ async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Pa
         assert not await registry.operators.is_on(session)  # not used for an hour
     finally:
         await registry.close()
+
+
+@pytest.mark.asyncio
+async def test_operators_of_before_keep_their_rights(tmp_path: Path) -> None:
+    """A registry as the version before there were role documents wrote it: every account, its state and its session."""
+    names = ("registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql")
+
+    def fill(connection: sqlite3.Connection) -> None:
+        migrate(connection, [script(f"registry/{name}") for name in names])
+        connection.execute("""
+            INSERT INTO operators VALUES
+                ('ada@x.y', 'admin', x'00', 'local', 1, 2, 0, '', ''),
+                ('bob@x.y', 'operator', x'01', 'ada@x.y', 3, 4, 0, 'https://idp', 'b1'),
+                ('eve@x.y', 'viewer', x'02', 'ada@x.y', 5, 6, 1, '', '')""")
+
+    await (await Database.open(tmp_path / "registry.sqlite", fill)).close()
+    registry = await opened(tmp_path)
+    kept = [
+        (each.email, each.role, each.password, each.created_by, each.created_at, each.last_modified, each.disabled)
+        for each in await registry.operators.all()
+    ]
+    assert [
+        ("ada@x.y", "admin", b"\0", "local", 1.0, 2.0, False),
+        ("bob@x.y", "operator", b"\1", "ada@x.y", 3.0, 4.0, False),
+        ("eve@x.y", "viewer", b"\2", "ada@x.y", 5.0, 6.0, True),
+    ] == kept
+    assert ("https://idp", "b1") == (
+        (await registry.operators.get("bob@x.y")).issuer,
+        (await registry.operators.get("bob@x.y")).subject,
+    )
+    rights = {role: registry.roles.rights(Holder(person=email, base=role)) for email, role, *_ in kept}
+    assert {"admin": ("Organizer",), "operator": ("Operator",), "viewer": ("Member",)} == {
+        role: each.roles for role, each in rights.items()
+    }
+    assert all(each.slice.is_everything for each in rights.values())
+    await registry.operators.add("new@x.y", role="none", password="x" * 12, actor=ACTOR)
+    await registry.close()

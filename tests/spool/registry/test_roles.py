@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.registry.operators import ADMIN, OPERATOR, VIEWER
+from spool.errors import Invalid
+from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person
 from spool.registry.permission_sets import (
     ALL,
     API_KEY_MANAGEMENT,
     OF_MEMBER,
     OF_OPERATOR,
+    ORGANIZATION_ADMINISTRATION,
     PERMISSION_SETS,
     VIEW_COSTS,
     VIEW_OPERATION,
@@ -30,8 +35,11 @@ from spool.registry.roles import (
     LedgerSlice,
     Rights,
     Role,
+    RoleDraft,
     RoleFilter,
+    RoleLimits,
     Roles,
+    checked_role_draft,
 )
 
 ADA, BOB = "ada@example.com", "bob@example.com"
@@ -197,8 +205,99 @@ def test_a_dimension_that_is_gone_shows_nothing() -> None:
     assert () == both.without_unknown(()).parts
 
 
-def test_only_full_data_with_all_sets_gives_everything() -> None:
-    """What counts as an Organizer."""
-    assert role(data_access=FULL, permission_sets=tuple(ALL)).gives_everything
-    assert not role(data_access=LIMITED, filters=(team("ads"),), permission_sets=tuple(ALL)).gives_everything
-    assert not role(data_access=FULL, permission_sets=tuple(OF_OPERATOR)).gives_everything
+def test_only_full_data_with_all_sets_is_everything() -> None:
+    """What counts as an Organizer; several roles may give it together. Administration takes all data."""
+
+    def of(*roles: Role) -> tuple[bool, bool]:
+        rights = Roles(roles).of(ADA)
+        return rights.is_everything, rights.may_administer
+
+    every_set = tuple(ALL)
+    limited: dict[str, Any] = {"data_access": LIMITED, "filters": (team("ads"),)}
+    assert (True, True) == of(role(data_access=FULL, permission_sets=every_set))
+    assert (False, False) == of(role(**limited, permission_sets=every_set))
+    assert (True, True) == of(role(**limited, permission_sets=every_set), role("All data", data_access=FULL))
+    assert (False, False) == of(role(data_access=FULL, permission_sets=tuple(OF_OPERATOR)))
+    assert (False, True) == of(role(data_access=FULL, permission_sets=(ORGANIZATION_ADMINISTRATION,)))
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [
+        ({"role": ADMIN}, True),
+        ({"role": ADMIN, "disabled": True}, False),
+        ({"role": VIEWER}, False),
+        ({"role": NO_ROLE, "email": BOB}, True),
+        ({"role": NO_ROLE, "email": BOB, "disabled": True}, False),
+    ],
+)
+def test_who_counts_as_an_organizer(account: dict[str, Any], expected: bool) -> None:
+    """An account that may sign in and has everything, by its own role or as a member. Groups do not count."""
+    fields = {"email": ADA, "created_by": "x", "created_at": 0.0, "last_modified": 0.0, "password": b""}
+    operator = Operator(**{**fields, **account})
+    everything = role(data_access=FULL, permission_sets=tuple(ALL), members=(BOB,), groups=("root",))
+    assert expected is bool(Roles([everything]).organizers([operator]))
+
+
+@pytest.mark.parametrize(
+    ("person", "expected"),
+    [
+        ({"email": ADA}, NO_ROLE),
+        ({"groups": ("finance",)}, NO_ROLE),
+        ({"groups": ("others",)}, VIEWER),
+        ({"email": ADA, "groups": ("ops",), "is_mapped": True, "role": OPERATOR}, OPERATOR),
+    ],
+)
+def test_who_is_named_by_a_role_has_no_default_role(person: dict[str, Any], expected: str) -> None:
+    """A role of the account's own comes with a group that gives one."""
+    fields = {"email": BOB, "role": VIEWER, "decides_role": True, "issuer": "https://idp", "subject": "1"}
+    roles = Roles([role(groups=("finance",))])
+    assert expected == roles.base_of(Person(**{**fields, **person}))
+
+
+DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": " "}, "name has 1 to"),
+        ({"name": "x" * 201}, "name has 1 to"),
+        ({"description": "x" * 2001}, "description has 1 to"),
+        ({"data_access": "some"}, "full, limited, none"),
+        ({"filters": ()}, "needs at least one filter"),
+        ({"data_access": FULL}, "filters go with data_access limited"),
+        ({"filters": (team(),)}, "team needs at least one value"),
+        ({"filters": (team("x" * 257),)}, "at most 256 characters"),
+        ({"filters": (team("a", mode="not"),)}, "is, except"),
+        ({"filters": (team("a"),) * 3}, "roles.max_filters"),
+        ({"filters": (team("a", "b"), team("c", "d"))}, "roles.max_values"),
+        ({"members": (ADA, BOB), "groups": ("x",)}, "roles.max_members"),
+        ({"members": ("ada",)}, "e-mail address"),
+        ({"groups": ("",)}, "groups has 1 to"),
+        ({"permission_sets": ("root",)}, "view_costs"),
+        ({"cost_types": ("real_cost",)}, "every cost type"),
+    ],
+)
+def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
+    """The message names the field and the rule; one less than the limit passes."""
+    limits = RoleLimits(filters=2, values=3, members=2)
+    with pytest.raises(Invalid, match=re.escape(message)):
+        checked_role_draft(replace(DRAFT, **changes), limits)
+    at_edge = replace(DRAFT, filters=(team("a", "b"), team("c")), members=(ADA,), groups=("x",))
+    assert at_edge == checked_role_draft(at_edge, limits)
+
+
+def test_a_draft_is_kept_in_one_form() -> None:
+    """Blanks, letters' case and repeats of e-mail addresses and sets do not make two of one."""
+    given = replace(
+        DRAFT,
+        name=" Search ",
+        members=("Bob@Example.com", ADA, BOB),
+        permission_sets=(VIEW_RECORDS, VIEW_COSTS, VIEW_RECORDS),
+        filters=(team("a", "a", ""),),
+    )
+    kept = checked_role_draft(given, RoleLimits())
+    assert (
+        replace(DRAFT, members=(ADA, BOB), permission_sets=(VIEW_COSTS, VIEW_RECORDS), filters=(team("a", ""),)) == kept
+    )

@@ -174,6 +174,7 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     again = await open_registry()
     assert [added] == list(await again.operators.all())
     assert signed_in[1] == await again.operators.session(signed_in[0])
+    await again.operators.add("root@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
     changed = await again.operators.change("ADA@example.com", role=ADMIN, actor=ACTOR)
     assert (ADMIN, changed) == (changed.role, await again.operators.get("ada@example.com"))
     assert await again.operators.session(signed_in[0]) is None
@@ -197,6 +198,7 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     await registry.close()
     operators = (await open_registry()).operators
     assert {own[1], followed[1], other[1]} == set(await operators.sessions())
+    await operators.add("root@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
     await operators.change(ADA, role=VIEWER, actor=ACTOR)
     assert [other[1]] == list(await operators.sessions())
     assert await operators.session(followed[0]) is None

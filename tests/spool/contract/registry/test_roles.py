@@ -1,0 +1,261 @@
+"""The roles of a registry: rights that change at once, who must remain, and an audit row for every change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
+from spool.registry import operators
+from spool.registry.operators import ADMIN, NO_ROLE, VIEWER, Actor, Person
+from spool.registry.permission_sets import ALL, ORGANIZATION_ADMINISTRATION, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.roles import (
+    BUILTIN,
+    EXCEPT,
+    FULL,
+    LIMITED,
+    NO_DATA,
+    Holder,
+    Rights,
+    Role,
+    RoleDraft,
+    RoleFilter,
+    RoleLimits,
+)
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA, BOB = "ada@example.com", "bob@example.com"
+ACTOR = Actor(ADA, "local")
+KNOWN = ("model", "team")
+SEARCH = RoleFilter(dimension="team", values=("search", ""))
+DRAFT = RoleDraft(
+    name="Search",
+    description="What search spends",
+    data_access=LIMITED,
+    filters=(SEARCH, RoleFilter(dimension="model", values=("opus",), mode=EXCEPT)),
+    permission_sets=(VIEW_COSTS,),
+    members=(BOB,),
+    groups=("finance",),
+)
+EVERYTHING = RoleDraft(name="All of it", data_access=FULL, permission_sets=tuple(ALL), members=(ADA,))
+PASSWORD = "correct horse battery"
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "SCRYPT_N", 2)
+    monkeypatch.setattr(operators, "SCRYPT_P", 1)
+
+
+async def create(registry: Registry, draft: RoleDraft, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
+    return await registry.roles.create(draft, known=KNOWN, limits=limits, actor=ACTOR)
+
+
+async def change(registry: Registry, id: str, asker: Holder | None = None, **changes: Any) -> Role:
+    return await registry.roles.change(id, changes, known=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker)
+
+
+async def account(registry: Registry, email: str = ADA, role: str = ADMIN) -> None:
+    await registry.operators.add(email, role=role, password=PASSWORD, actor=ACTOR)
+
+
+async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Every field of it, and what it gives."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    rights = registry.roles.rights(Holder(person=BOB))
+    assert (("Search",), frozenset((VIEW_COSTS,)), (DRAFT.filters,)) == (
+        rights.roles, rights.permission_sets, rights.slice.parts,
+    )  # fmt: skip
+    await registry.close()
+    again = (await open_registry()).roles
+    assert [*BUILTIN.values(), made] == again.all()
+    assert rights == again.rights(Holder(person=BOB)) == again.rights(Holder(person="eve@x.y", groups=("finance",)))
+    assert [made] * 3 == [again.get(made.id), again.find_any(made.id), again.find_any(" SEARCH")]
+    assert BUILTIN["member"] == again.find_any("Member")
+    with pytest.raises(NotThere):
+        again.get("nobody")
+    with pytest.raises(NotThere):
+        again.find_any("nobody")
+
+
+async def test_a_change_holds_at_once(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    clock.move(60)
+    changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
+    assert replace(made, members=(ADA,), last_updated=made.created + 60) == changed
+    assert (Rights(), ("Search",)) == tuple(
+        registry.roles.rights(Holder(person=each)) if each == BOB else registry.roles.rights(Holder(person=each)).roles
+        for each in (BOB, ADA)
+    )
+    row = (await audit_rows(registry))[-1]
+    assert ("role.change", {"members": [BOB]}, {"members": [ADA]}) == (row.action, row.before, row.after)
+
+
+async def test_a_role_in_use_is_not_deleted(open_registry: RegistryOpener) -> None:
+    """The message says who has it; without anybody it goes, with its fields in the audit row."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    with pytest.raises(NotAllowed, match=r"given to bob@example.com, the group finance: give them another"):
+        await registry.roles.delete(made.id, actor=ACTOR)
+    await change(registry, made.id, members=(), groups=())
+    await registry.roles.delete(made.id, actor=ACTOR)
+    assert list(BUILTIN.values()) == registry.roles.all()
+    row = (await audit_rows(registry))[-1]
+    assert ("role.delete", made.id, "Search") == (row.action, row.target, (row.before or {})["name"])
+    with pytest.raises(NotThere):
+        await registry.roles.delete(made.id, actor=ACTOR)
+
+
+async def test_a_message_names_some_of_many_members(open_registry: RegistryOpener) -> None:
+    """Ten of them, and how many more."""
+    registry = await open_registry()
+    made = await create(registry, replace(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=()))
+    with pytest.raises(NotAllowed, match=r"p00@x.y, .*p09@x.y and 5 more: "):
+        await registry.roles.delete(made.id, actor=ACTOR)
+
+
+@pytest.mark.parametrize("id", BUILTIN)
+async def test_built_in_roles_stay(open_registry: RegistryOpener, id: str) -> None:
+    """Neither changed nor deleted, nor is their name taken."""
+    registry = await open_registry()
+    with pytest.raises(NotAllowed, match="built in"):
+        await change(registry, id, members=(BOB,))
+    with pytest.raises(NotAllowed, match="built in"):
+        await registry.roles.delete(id, actor=ACTOR)
+    with pytest.raises(AlreadyThere):
+        await create(registry, replace(DRAFT, name=BUILTIN[id].name.upper()))
+
+
+async def test_names_are_unique(open_registry: RegistryOpener) -> None:
+    """Whatever the case, when it is made and when it is renamed."""
+    registry = await open_registry()
+    await create(registry, DRAFT)
+    with pytest.raises(AlreadyThere):
+        await create(registry, replace(DRAFT, name="SEARCH"))
+    other = await create(registry, replace(DRAFT, name="Ads"))
+    with pytest.raises(AlreadyThere):
+        await change(registry, other.id, name="search")
+    assert "ads" == (await change(registry, other.id, name="ads")).name
+
+
+async def test_there_are_at_most_so_many(open_registry: RegistryOpener) -> None:
+    """The built-in ones do not count."""
+    registry = await open_registry()
+    await create(registry, DRAFT, RoleLimits(most=1))
+    with pytest.raises(NotAllowed, match=r"roles\.max"):
+        await create(registry, replace(DRAFT, name="Ads"), RoleLimits(most=1))
+
+
+async def test_a_dimension_must_be_known(open_registry: RegistryOpener) -> None:
+    """When it is named; a role on one that is gone can be renamed, and be mended."""
+    registry = await open_registry()
+    with pytest.raises(Invalid, match="'planet' is no dimension; costs are known by model, team"):
+        await create(registry, replace(DRAFT, filters=(replace(SEARCH, dimension="planet"),)))
+    made = await create(registry, DRAFT)
+    gone: Any = {"known": ("model",), "limits": RoleLimits(), "actor": ACTOR}
+    assert "Ads" == (await registry.roles.change(made.id, {"name": "Ads"}, **gone)).name
+    with pytest.raises(Invalid):
+        await registry.roles.change(made.id, {"filters": DRAFT.filters}, **gone)
+
+
+@pytest.mark.parametrize("how", ["role", "disabled", "removed"])
+async def test_the_last_organizer_stays(open_registry: RegistryOpener, how: str) -> None:
+    """Whoever asks. With a second one, by whatever way, the first may go."""
+    registry = await open_registry()
+    await account(registry)
+    await account(registry, BOB, VIEWER)
+
+    async def take_away() -> None:
+        if how == "removed":
+            await registry.operators.remove(ADA, actor=ACTOR)
+        else:
+            changes: Any = {"role": VIEWER} if how == "role" else {"disabled": True}
+            await registry.operators.change(ADA, actor=ACTOR, **changes)
+
+    with pytest.raises(NotAllowed, match=r"ada@example.com is the last enabled Organizer"):
+        await take_away()
+    assert [(ADA, ADMIN, False), (BOB, VIEWER, False)] == [
+        (each.email, each.role, each.disabled) for each in await registry.operators.all()
+    ]
+    await create(registry, replace(EVERYTHING, members=(BOB,)))
+    await take_away()
+
+
+async def test_the_last_organizer_by_a_role_stays(open_registry: RegistryOpener) -> None:
+    """A role document counts as an account's own role does: it is not taken away either."""
+    registry = await open_registry()
+    await account(registry, ADA, NO_ROLE)
+    made = await create(registry, EVERYTHING)
+    for changes in ({"members": ()}, {"data_access": NO_DATA}, {"permission_sets": (VIEW_COSTS,)}):
+        with pytest.raises(NotAllowed, match="last enabled Organizer"):
+            await change(registry, made.id, **changes)
+    assert "Everything" == (await change(registry, made.id, name="Everything")).name
+    await account(registry, BOB, ADMIN)
+    await change(registry, made.id, members=())
+
+
+async def test_without_an_organizer_nothing_is_held(open_registry: RegistryOpener) -> None:
+    """An installation that was run from its own machine alone goes on so."""
+    registry = await open_registry()
+    await account(registry, ADA, VIEWER)
+    await registry.operators.remove(ADA, actor=ACTOR)
+    made = await create(registry, replace(EVERYTHING, members=(), groups=("root",)))
+    await change(registry, made.id, groups=())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}]
+)
+async def test_nobody_takes_his_own_administration_away(open_registry: RegistryOpener, changes: dict[str, Any]) -> None:
+    """Neither as a member nor of his group; others, keys and the command line may."""
+    registry = await open_registry()
+    await account(registry, "root@example.com")
+    sets = (ORGANIZATION_ADMINISTRATION,)
+    made = await create(registry, RoleDraft(name="People", data_access=FULL, permission_sets=sets, members=(ADA,)))
+    own = Holder(person=ADA, base=VIEWER if "filters" not in changes else "")
+    with pytest.raises(NotAllowed, match="your own administration"):
+        await change(registry, made.id, own, **changes)
+    await change(registry, made.id, own, description="Still there")
+    await change(registry, made.id, Holder(person=BOB, base=ADMIN), **changes)
+    assert not registry.roles.rights(own).may_administer
+
+
+async def test_a_draft_is_tried_without_being_kept(open_registry: RegistryOpener) -> None:
+    """Beside the roles that there are, or in place of one of them."""
+    registry = await open_registry()
+    made = await create(registry, DRAFT)
+    tried = RoleDraft(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
+    assert ("Search", "Tried") == registry.roles.rights_with(Holder(person=BOB), tried).roles
+    assert ("Tried",) == registry.roles.rights_with(Holder(person=BOB), tried, replaced=made.id).roles
+    assert ("Search",) == registry.roles.rights(Holder(person=BOB)).roles
+
+
+async def test_a_person_of_a_provider_whom_a_role_names(open_registry: RegistryOpener) -> None:
+    """Gets no default role; who is in a group that gives one has it beside the role."""
+    registry = await open_registry()
+    await create(registry, DRAFT)
+    eve = Person(
+        email="Eve@example.com", role=VIEWER, decides_role=True, issuer="https://idp", subject="1", groups=("finance",)
+    )
+    for person, expected in ((eve, NO_ROLE), (replace(eve, is_mapped=True), VIEWER), (replace(eve, groups=()), VIEWER)):
+        _, session = await registry.operators.sign_in_person(person, address="here", life_s=60, takes_accounts=False)
+        assert expected == session.role
+
+
+async def test_a_role_that_cannot_be_read(open_registry: RegistryOpener) -> None:
+    """It is damage: a role that is passed over would take rights away, or leave some."""
+    registry = await open_registry()
+    await registry._changes.change(lambda rows: rows.put_document("role", "x", {"name": 1}))
+    await registry.close()
+    with pytest.raises(RegistryDamaged, match="a role cannot be read"):
+        await open_registry()
