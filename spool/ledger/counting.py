@@ -17,7 +17,7 @@ WIDTHS = (HOUR_S, DAY_S)
 OTHER = "(other)"
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
-WORK = ("source", "provider", "model", "request_model", "team")
+WORK = ("source", "provider", "model", "request_model", "team", "region")
 MAX_TEXT = 256  # of a dimension's value
 
 
@@ -108,7 +108,9 @@ def _nobody(dimensions: Dimensions) -> Dimensions:
 
 
 def _nothing(dimensions: Dimensions) -> Dimensions:
-    return _nobody(dimensions)._replace(source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER)
+    return _nobody(dimensions)._replace(
+        source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER, region=OTHER
+    )
 
 
 def add(

@@ -70,6 +70,7 @@ class Dimensions(NamedTuple):
     cost_source: str
     mode: str
     size: int
+    region: str | None = ""
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
@@ -89,6 +90,7 @@ _Values = tuple[
     str,
     str,
     int,
+    str | None,
 ]
 
 
@@ -159,7 +161,7 @@ class HourlySums:
             "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
             call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
             call.status, call.cost_source, mode_of(call.tags) if call.tags else "",
-            size(call.input_tokens, call.output_tokens),
+            size(call.input_tokens, call.output_tokens), call.region,
         )  # fmt: skip
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
@@ -171,7 +173,7 @@ class HourlySums:
         key = (
             "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
             metric.api_key, self._chosen(metric.tags) if metric.tags else "", "ok", "reported" if paid else "none",
-            "", INPUT_UNKNOWN,
+            "", INPUT_UNKNOWN, None,
         )  # fmt: skip
         row = self._row(hour, key)
         if paid:

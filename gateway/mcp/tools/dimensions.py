@@ -19,6 +19,7 @@ _MEANINGS = {
     "source": "the product or gateway that reported it",
     "api_key": "the provider's key, as its gateway names it",
     "status": "ok, error, or cached: answered by a gateway's cache at no cost",
+    "region": "where the provider processed it, in the provider's word, as far as sources tell",
     "cost_source": "reported by the source, estimated from list prices, or none: unknown",
 }
 

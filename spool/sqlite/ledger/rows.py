@@ -32,6 +32,14 @@ _PRICEABLE_COLUMNS = ", ".join([*(f"k.{name}" for name in Dimensions._fields), *
 _NOTE_PERIOD = """
     INSERT INTO periods (width, start, first) VALUES (?, ?, ?)
     ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)"""
+# Regions came with the third version: sums of before have none.
+_REGIONS = """
+    ALTER TABLE keys ADD COLUMN region TEXT NOT NULL DEFAULT '';
+    DROP INDEX keys_by_dimensions;
+    CREATE UNIQUE INDEX keys_by_dimensions ON keys (
+        model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
+        size, region
+    );"""
 # The hours' periods become those of their days.
 _JOIN_PERIODS = """
     INSERT INTO periods
@@ -55,7 +63,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table in TABLES.values()
         for column in _ADDED_LATER
     )
-    migrate(connection, (schema + tables, "\n".join(added)))
+    migrate(connection, (schema + tables, "\n".join(added), _REGIONS))
 
 
 class SqliteLedgerRows:

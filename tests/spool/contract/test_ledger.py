@@ -100,6 +100,7 @@ def records(draw: st.DrawFn) -> Any:
         provider=draw(texts),
         user=draw(texts),
         team=draw(texts),
+        region=draw(texts),
         tags=draw(st.sampled_from([{}, {"service": "x"}, {"service": "y", "other": "z"}])),
         start_time=draw(st.none() | st.integers(-2 * DAY, HOUR - 1).map(lambda s: (BEGIN + s) * NS)),
         input_tokens=draw(st.none() | st.integers(0, 300_000)),
@@ -137,7 +138,7 @@ def test_sums_equal_a_recount(
                         await ledger.catch_up(log)
                         await ledger.tidy()
             await ledger.catch_up(log)
-            for dimensions in ((), ("model", "team"), ("user", "tag:service"), ("status", "cost_source", "provider")):
+            for dimensions in ((), ("model", "team"), ("user", "tag:service"), ("status", "region", "provider")):
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
                 assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
         finally:
