@@ -14,7 +14,7 @@ from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
 from spool.storage import Storage
 
-MAX_PAGE_BYTES = 32 * 1024 * 1024
+NOT_FOUND = 404
 WAIT_S = 5.0  # where the provider tells no time
 
 
@@ -29,30 +29,37 @@ def statement_puller(
     """None while the registry, which keeps statements, is damaged."""
     if storage.registry is None:
         return None
-    client = Client(ClientSettings(compression="none"), clock=clock)
+    # The time of an answer is bounded by a setting that a reload may change.
+    client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
     stack.push_async_callback(client.close)
 
     async def fetch(pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]) -> bytes:
+        settings = config().reconciliation
         try:
             key = SecretSource(f"reconciliation.pull {pull.name}: key_file", file=pull.key_file).value()
         except Misconfigured as error:
             raise PullFailed(str(error), retry_after_s=None) from error
         try:
-            answer = await client.send(
-                url,
-                b"",
-                method="GET",
-                content_type="application/json",
-                headers=headers(key),
-                max_answer_bytes=MAX_PAGE_BYTES,
-            )
+            async with asyncio.timeout(settings.pull_timeout):
+                answer = await client.send(
+                    url,
+                    b"",
+                    method="GET",
+                    content_type="application/json",
+                    headers=headers(key),
+                    max_answer_bytes=settings.max_page_bytes + 1,
+                )
+        except TimeoutError as error:
+            words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
+            raise PullFailed(words, retry_after_s=WAIT_S) from error
         except SendError as error:
             hint = (error.retry_after_s or WAIT_S) if isinstance(error, Retryable) else None
             words = str(error).replace(key, "[key]")
             advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
-            raise PullFailed(f"{words}{advice}", retry_after_s=hint) from error
-        if len(answer.body) >= MAX_PAGE_BYTES:
-            raise PullFailed(f"a page has more than {MAX_PAGE_BYTES} bytes; set fewer days", retry_after_s=None)
+            raise PullFailed(f"{words}{advice}", retry_after_s=hint, is_absent=error.status == NOT_FOUND) from error
+        if len(answer.body) > settings.max_page_bytes:
+            words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
+            raise PullFailed(words, retry_after_s=None)
         return answer.body
 
     return StatementPuller(storage.registry.statements, clock, lambda: config().reconciliation, fetch, sleep=sleep)

@@ -78,6 +78,10 @@ def problems(config: Config) -> Iterator[str]:
         if pull.key_file is None:
             yield f"{shown}.key_file is required: the file with an admin key of the provider"
         yield from url(f"{shown}.base_url", pull.base_url)
+        if pull.source == "litellm_spend_logs" and not pull.base_url:
+            yield f"{shown}.base_url is required: the address of your LiteLLM"
+        if pull.source == "github_copilot" and not pull.account:
+            yield f"{shown}.account is required: the name of your organization at GitHub"
         if pull.days > MOST_PULL_DAYS:
             yield f"{shown}.days must be at most {MOST_PULL_DAYS}"
     for place, owner in enumerate(config.reconciliation.owner):

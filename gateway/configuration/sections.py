@@ -21,7 +21,8 @@ from spool.settings import DAY_S, GIB, KIB, MIB, ContainerSettings, Duration, Si
 
 PULLED_SOURCES = (
     "openai_usage", "openai_usage_embeddings", "openai_costs", "anthropic_usage", "anthropic_costs",
-    "openrouter_activity",
+    "anthropic_analytics_usage", "anthropic_analytics_costs", "openrouter_activity", "github_copilot",
+    "litellm_spend_logs",
 )  # fmt: skip
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
@@ -322,8 +323,8 @@ class StatementPullSettings:
     name: str = setting("", "how commands name it")
     source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES))
     key_file: Path | None = setting(None, "the file with an admin key of the provider")
-    base_url: str = setting("", "another address than the provider's own")
-    account: str = setting("", "tells two organizations of one provider apart")
+    base_url: str = setting("", "another address than the provider's own; that of LiteLLM, which has none")
+    account: str = setting("", "tells two organizations of one provider apart; of GitHub, the organization's name")
     days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)
 
@@ -349,6 +350,18 @@ class ReconciliationSettings:
     )
     max_rows: int = setting(
         200_000, "different cells of an imported report", edge="one more: refused; import a shorter span", least=1
+    )
+    pull_timeout: Duration = setting(
+        60.0, "the longest time for one answer of a provider", edge="the pull asks again, then fails", least=1
+    )
+    max_page_bytes: Size = setting(
+        32 * MIB, "bytes of a page that is pulled", edge="a larger one: the pull fails", least=KIB
+    )
+    max_pages: int = setting(
+        10_000,
+        "pages of a pull, or of each day where days are asked one by one",
+        edge="one more: the pull fails",
+        least=1,
     )
     pull: tuple[StatementPullSettings, ...] = setting((), "reports that are pulled")
     owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")

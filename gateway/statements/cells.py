@@ -41,10 +41,12 @@ class Cells:
     """
     `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
 
-    `most` bounds the different cells, Invalid beyond it.
+    `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for: what is of
+    another time is left out, so that an answer never replaces days that it was not asked about.
     """
 
     most: int
+    asked: tuple[int, int] | None = None
     start: int | None = None
     end: int | None = None
     refreshed_at: int | None = None
@@ -78,6 +80,10 @@ class Cells:
         """The report is of this span, too."""
         if start >= end:
             raise Damaged("a bucket ends before it starts")
+        if self.asked is not None:
+            start, end = max(start, self.asked[0]), min(end, self.asked[1])
+            if start >= end:
+                return
         self.start = start if self.start is None else min(start, self.start)
         self.end = end if self.end is None else max(end, self.end)
 
@@ -119,5 +125,10 @@ class Cells:
     def _add(self, bucket: Bucket, unit: str, kind: str, currency: str | None, amount: Decimal | None) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
+        if self.asked is not None:
+            if bucket.start < self.asked[0] < bucket.end:
+                raise Damaged("the row is of a longer time than was asked for")
+            if not self.asked[0] <= bucket.start < self.asked[1]:
+                return
         if amount:
             self._row.append(((bucket, unit, kind, currency), amount))

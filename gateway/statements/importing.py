@@ -50,7 +50,62 @@ class ReadReport:
     named: tuple[str, ...]
 
 
-_Part = tuple[ReportFile, Document | Table]
+class ReportReader:
+    """
+    Reads the parts of one report, one after the other, into one statement.
+
+    With `asked`, nothing of another time is read. Invalid if a part is no report of the source, or there is too much.
+    """
+
+    def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
+        self._source = source
+        self._cells = Cells(most=most, asked=asked)
+        self._names: dict[str, None] = {}
+        self._read_at: float | None = None
+
+    def cover(self, start: int, end: int) -> None:
+        """The report is of this span, also where it has no row."""
+        self._cells.cover(start, end)
+
+    def add(self, file: ReportFile, opened: Document | Table) -> None:
+        source = self._source
+        try:
+            if isinstance(opened, Document) and source.read_document is not None:
+                source.read_document(opened, self._cells)
+            elif isinstance(opened, Table) and source.read_table is not None:
+                source.read_table(opened, self._cells)
+        except Damaged as error:
+            raise Invalid(f"{file.name} is no report of {source.title}: {error}") from error
+        except csv.Error as error:
+            raise Invalid(f"{file.name} is no CSV file: {error}") from error
+        self._names[file.name] = None
+        self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
+
+    def report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
+        source, cells, statement = self._source, self._cells, None
+        if cells.start is not None and cells.end is not None and self._read_at is not None:
+            settled_until = self._read_at - max(source.settle_s, settle_s)
+            if cells.refreshed_at is not None:
+                settled_until = min(settled_until, cells.refreshed_at)
+            found = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
+            statement = Statement(
+                source=source.name,
+                account=found if account is None else account,
+                start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
+                end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
+                rows=cells.rows(source.name, settled_until=settled_until),
+                read_at=self._read_at,
+                settled_until=settled_until,
+                name=", ".join(self._names)[:200],
+            )
+        return ReadReport(
+            source=source,
+            names=tuple(self._names),
+            statement=statement,
+            read=cells.read,
+            damaged=cells.damaged,
+            named=tuple(cells.named),
+        )
 
 
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
@@ -72,7 +127,7 @@ def read_reports(
     files: Sequence[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
 ) -> list[ReadReport]:
     """The statements of files, in their order. Invalid if one is of no known source."""
-    groups: list[tuple[ReportSource, list[_Part]]] = []
+    readers: list[tuple[ReportSource, ReportReader]] = []
     seen: set[bytes] = set()
     for file in files:
         if file.content in seen:
@@ -80,52 +135,12 @@ def read_reports(
         seen.add(file.content)
         opened = _opened(file)
         found = _recognised(opened, file.name, source)
-        same = next((parts for each, parts in groups if each is found and found.in_parts), None)
-        if same is None:
-            groups.append((found, [(file, opened)]))
-        else:
-            same.append((file, opened))
-    return [_read(found, parts, account, most, settle_s) for found, parts in groups]
-
-
-def _read(source: ReportSource, parts: Sequence[_Part], account: str | None, most: int, settle_s: float) -> ReadReport:
-    cells = Cells(most=most)
-    for file, opened in parts:
-        try:
-            if isinstance(opened, Document) and source.read_document is not None:
-                source.read_document(opened, cells)
-            elif isinstance(opened, Table) and source.read_table is not None:
-                source.read_table(opened, cells)
-        except Damaged as error:
-            raise Invalid(f"{file.name} is no report of {source.title}: {error}") from error
-        except csv.Error as error:
-            raise Invalid(f"{file.name} is no CSV file: {error}") from error
-    names = tuple(file.name for file, _ in parts)
-    read_at = min(file.read_at for file, _ in parts)
-    statement = None
-    if cells.start is not None and cells.end is not None:
-        settled_until = read_at - max(source.settle_s, settle_s)
-        if cells.refreshed_at is not None:
-            settled_until = min(settled_until, cells.refreshed_at)
-        found = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
-        statement = Statement(
-            source=source.name,
-            account=found if account is None else account,
-            start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
-            end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
-            rows=cells.rows(source.name, settled_until=settled_until),
-            read_at=read_at,
-            settled_until=settled_until,
-            name=", ".join(names)[:200],
-        )
-    return ReadReport(
-        source=source,
-        names=names,
-        statement=statement,
-        read=cells.read,
-        damaged=cells.damaged,
-        named=tuple(cells.named),
-    )
+        reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
+        if reader is None:
+            reader = ReportReader(found, most=most)
+            readers.append((found, reader))
+        reader.add(file, opened)
+    return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
 def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
@@ -152,11 +167,12 @@ def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Repo
 def _opened(file: ReportFile) -> Document | Table:
     start = file.content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start in (b"{", b"["):
-        return _document(file)
+        return open_document(file)
     return _table(file)
 
 
-def _document(file: ReportFile) -> Document:
+def open_document(file: ReportFile) -> Document:
+    """Invalid if it is neither JSON nor JSON lines."""
     content = file.content.removeprefix(b"\xef\xbb\xbf")
     try:
         return Document(root=_json.decode(content))

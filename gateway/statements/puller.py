@@ -1,23 +1,25 @@
 """
-Pulls reports with admin keys, page by page: each page is kept before the next one is asked for.
+Pulls reports with admin keys. What can be kept by itself, a page of whole days or all pages of a day, is kept before
+more is asked for.
 
-How far a pull came is kept, too, so that one that was killed goes on where it was. A page that is asked for twice is
-kept once, because a statement replaces.
+How far a pull came is kept, too, so that one that was killed goes on where it was. What is asked for twice is kept
+once, because a statement replaces.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from gateway.configuration.sections import ReconciliationSettings, StatementPullSettings
-from gateway.statements.importing import ReportFile, read_reports
+from gateway.statements.importing import ReportFile, ReportReader, open_document
 from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest
+from gateway.statements.source import Document
+from gateway.statements.sources.list import SOURCES
 from spool.clock import Clock
 from spool.errors import NotAllowed, NotThere
 from spool.registry.operators import Actor
@@ -30,18 +32,23 @@ LOOK_EVERY_S = 60.0
 RETRY_S = 900.0  # after a failure that tells no time
 LONGEST_WAIT_S = 60.0  # within one pull; a longer one is for the next look
 MOST_RETRIES = 5
-MOST_PAGES = 1000
+LONGEST_PAUSE_S = float(DAY_S)  # until a failed pull is tried again, whatever the provider names
 NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
 
 
 class PullFailed(Exception):
-    """No page came. `retry_after_s`: when the provider wants to be asked again; None: it would say the same."""
+    """
+    No page came. `retry_after_s`: when the provider wants to be asked again; None: it would say the same.
 
-    def __init__(self, message: str, *, retry_after_s: float | None) -> None:
+    `is_absent`: there is nothing at this address.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None, is_absent: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_absent = is_absent
 
 
 class Fetch(Protocol):
@@ -50,6 +57,12 @@ class Fetch(Protocol):
     async def __call__(
         self, pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]
     ) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    file: ReportFile
+    document: Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,43 +133,85 @@ class StatementPuller:
             except (PullFailed, NotAllowed) as error:
                 hint = error.retry_after_s if isinstance(error, PullFailed) else None
                 if hint is None:  # the same page would fail again, for a cursor may have ended: begin anew
-                    kept["cursor"] = ""
-                waiting = max(hint or 0.0, RETRY_S)
+                    kept.update(cursor="", day=0)
+                waiting = min(max(hint or 0.0, RETRY_S), LONGEST_PAUSE_S)
                 failed = {**kept, "state": FAILED, "reason": str(error), "next_at": self._clock.now() + waiting}
                 await self._table.keep_pull_state(name, failed)
                 _log.warning("a statement was not pulled: %s", error, extra={"action": "pull_failed", "pull": name})
 
     async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
-        """Keep page after page. `kept` is how far it came, also when it ends with an error."""
+        """Ask for span after span. `kept` is how far it came, also when it ends with an error."""
         request = PULL_REQUESTS[pull.source]
-        if kept.get("state") not in (RUNNING, FAILED) or not kept.get("cursor") or kept.get("source") != pull.source:
+        if not _goes_on(kept, pull):
             end = day_of(int(self._clock.now()))
-            kept.update(source=pull.source, start=end - pull.days * DAY_S, end=end, cursor="")
+            start = end - (request.days or pull.days) * DAY_S
+            kept.update(source=pull.source, start=start, end=end, day=start, cursor="", damaged=0, named="")
         kept.update(state=RUNNING, reason="")
-        for _ in range(MOST_PAGES):
-            content = await self._page(pull, request, kept)
-            following = request.next_page(_decoded(content))
-            damaged = await self._keep(pull, content)
-            if following is None:
-                now = self._clock.now()
-                kept.update(
-                    state=DONE, reason=damaged, cursor="", last_success=now, next_at=now + pull.every,
-                    pulled_to=day_text(kept["end"] - DAY_S),
-                )  # fmt: skip
+        while kept["day"] < kept["end"]:
+            until = min(kept["day"] + request.span_days * DAY_S, kept["end"])
+            await self._span(pull, request, kept, (kept["day"], until))
+            kept.update(day=until, cursor="")
+            if until < kept["end"]:
                 await self._table.keep_pull_state(pull.name, kept)
-                return
-            if following == kept["cursor"]:
-                raise PullFailed("the next page is the same page again", retry_after_s=None)
-            kept["cursor"] = following
-            await self._table.keep_pull_state(pull.name, kept)
-        kept["cursor"] = ""
-        raise PullFailed(f"there are more than {MOST_PAGES} pages; set a smaller number of days", retry_after_s=None)
+        now, damaged = self._clock.now(), kept["damaged"]
+        kept.update(
+            state=DONE, reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
+            last_success=now, next_at=now + pull.every, pulled_to=day_text(kept["end"] - DAY_S),
+        )  # fmt: skip
+        await self._table.keep_pull_state(pull.name, kept)
 
-    async def _page(self, pull: StatementPullSettings, request: PullRequest, kept: Mapping[str, Any]) -> bytes:
-        query = [*request.query(kept["start"], kept["end"])]
-        if kept["cursor"]:
-            query.append(("page", kept["cursor"]))
-        url = f"{(pull.base_url or request.base_url).rstrip('/')}{request.path}?{urlencode(query)}"
+    async def _span(
+        self, pull: StatementPullSettings, request: PullRequest, kept: dict[str, Any], asked: tuple[int, int]
+    ) -> None:
+        """Keep what the provider says of some days: each page by itself, or all pages together."""
+        reader, absent = self._reader(pull, asked), 0
+        if request.tells_nothing_used and not request.whole_pages:
+            reader.cover(*asked)
+        for path in request.paths:
+            url = (
+                f"{(pull.base_url or request.base_url).rstrip('/')}{path.format(account=quote(pull.account, safe=''))}"
+            )
+            cursor = kept["cursor"]
+            try:
+                async for page, following in self._pages(pull, request, (url, asked), cursor):
+                    await asyncio.to_thread(_add, reader, page)
+                    if request.whole_pages:
+                        await self._keep(pull, reader, kept)
+                        reader = self._reader(pull, asked)
+                        if following is not None:
+                            kept["cursor"] = following
+                            await self._table.keep_pull_state(pull.name, kept)
+            except PullFailed as error:
+                absent += 1
+                if not error.is_absent or absent == len(request.paths):
+                    raise
+        if not request.whole_pages:
+            await self._keep(pull, reader, kept)
+
+    async def _pages(
+        self, pull: StatementPullSettings, request: PullRequest, asked: tuple[str, tuple[int, int]], cursor: str
+    ) -> AsyncIterator[tuple[_Page, str | None]]:
+        """Page after page, each with the cursor of the next one."""
+        (url, span), most = asked, self._settings().max_pages
+        for _ in range(most):
+            query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
+            content = await self._fetch_patiently(pull, f"{url}?{urlencode(query)}", request)
+            file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
+            page = await asyncio.to_thread(_opened, file, request)
+            following = request.next_page(page.document.page())
+            if following is not None and following == cursor:
+                raise PullFailed("the next page is the same page again", retry_after_s=None)
+            yield page, following
+            if following is None:
+                return
+            cursor = following
+        raise PullFailed(
+            f"there are more than {most} pages (reconciliation.max_pages): raise it, or import an export instead",
+            retry_after_s=None,
+        )
+
+    async def _fetch_patiently(self, pull: StatementPullSettings, url: str, request: PullRequest) -> bytes:
+        """A page; asked for again after the time that the provider names."""
         for attempt in range(MOST_RETRIES):
             try:
                 return await self._fetch(pull, url, request.headers)
@@ -167,24 +222,15 @@ class StatementPuller:
                 await self._sleep(waiting)
         raise AssertionError("the last attempt raises")
 
-    async def _keep(self, pull: StatementPullSettings, content: bytes) -> str:
-        """The rows of a page; says what of it is damaged."""
-        settings = self._settings()
-        file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
-        reports = await asyncio.to_thread(
-            lambda: read_reports(
-                [file],
-                source=pull.source,
-                account=pull.account or None,
-                most=settings.max_rows,
-                settle_s=settings.settle,
-            )
-        )
-        for report in reports:
-            if report.statement is not None:
-                await self._table.put(report.statement, actor=PULLER)
-        damaged = sum(report.damaged for report in reports)
-        return f"{damaged} rows cannot be read: {reports[0].named[0]}" if damaged else ""
+    def _reader(self, pull: StatementPullSettings, asked: tuple[int, int]) -> ReportReader:
+        return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=asked)
+
+    async def _keep(self, pull: StatementPullSettings, reader: ReportReader, kept: dict[str, Any]) -> None:
+        report = reader.report(account=pull.account or None, settle_s=self._settings().settle)
+        if report.statement is not None:
+            await self._table.put(report.statement, actor=PULLER)
+        kept["damaged"] += report.damaged
+        kept["named"] = kept["named"] or next(iter(report.named), "")
 
     def _pull_named(self, name: str) -> StatementPullSettings:
         found = next((pull for pull in self._settings().pull if pull.name == name), None)
@@ -193,14 +239,22 @@ class StatementPuller:
         return found
 
 
-def _decoded(content: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise PullFailed(f"the answer is no JSON: {error}", retry_after_s=None) from error
-    if not isinstance(found, dict):
-        raise PullFailed("the answer is no page", retry_after_s=None)
-    return found
+def _goes_on(kept: Mapping[str, Any], pull: StatementPullSettings) -> bool:
+    """Whether a pull that did not end has kept something already, and goes on behind it."""
+    if kept.get("state") not in (RUNNING, FAILED) or kept.get("source") != pull.source or "damaged" not in kept:
+        return False
+    return bool(kept.get("cursor")) or kept.get("day", 0) > kept["start"]
+
+
+def _opened(file: ReportFile, request: PullRequest) -> _Page:
+    document = open_document(file)
+    if not isinstance(document.page().get(request.rows_in), list):
+        raise PullFailed(f"the answer is no page of the report: it has no list {request.rows_in}", retry_after_s=None)
+    return _Page(file=file, document=document)
+
+
+def _add(reader: ReportReader, page: _Page) -> None:
+    reader.add(page.file, page.document)
 
 
 def _shown(pull: StatementPullSettings, kept: Mapping[str, Any]) -> PullState:

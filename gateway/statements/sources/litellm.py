@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, HOUR_S, Document, ReportSource, Table
-from gateway.statements.values import Damaged, count, inner, moment, number, required, text
+from gateway.statements.values import Damaged, count, inner, moment, number, objects, required, text
 from spool import providers
 
 
@@ -33,6 +33,8 @@ def _is_document(document: Document) -> bool:
 
 
 def _read_document(document: Document, cells: Cells) -> None:
+    for page in document.pages():
+        objects(page.get("data"), "data")
     for place, row in enumerate(_rows(document), start=1):
         with cells.row(f"row {place}"):
             _add(row, inner(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells)
@@ -52,6 +54,8 @@ def _add(row: Mapping[str, Any], metadata: Mapping[str, Any], cells: Cells) -> N
         return
     provider = text(row, "custom_llm_provider")
     if provider is None:
+        if not any((count(row, "prompt_tokens"), count(row, "completion_tokens"), number(row, "spend"))):
+            return  # it failed before a provider was chosen
         raise Damaged("custom_llm_provider is missing")
     bucket = Bucket(
         provider=providers.canonical(provider),

@@ -217,3 +217,26 @@ def test_owners_and_tolerances_that_mean_nothing(tmp_path: Path) -> None:
         "reconciliation.owner[0] needs provider and billed, as the report names them",
         "reconciliation.owner[0] needs api_key, team or source",
     ] == problems(path)
+
+
+def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
+    """LiteLLM has no address of its own, GitHub asks whose bill it is, and each pull has a key."""
+    path = written(
+        tmp_path,
+        """
+        [[reconciliation.pull]]
+        name = "logs"
+        source = "litellm_spend_logs"
+        key_file = "/etc/tollhouse/litellm"
+        days = 32
+        [[reconciliation.pull]]
+        name = "copilot"
+        source = "github_copilot"
+        """,
+    )
+    assert [
+        "reconciliation.pull[0].base_url is required: the address of your LiteLLM",
+        "reconciliation.pull[0].days must be at most 31",
+        "reconciliation.pull[1].key_file is required: the file with an admin key of the provider",
+        "reconciliation.pull[1].account is required: the name of your organization at GitHub",
+    ] == problems(path)

@@ -6,11 +6,19 @@ import gzip
 import json
 import os
 import random
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.statements.importing import (
+    ReadReport,
+    ReportFile,
+    ReportReader,
+    open_document,
+    open_report,
+    read_reports,
+)
 from gateway.statements.sources.list import SOURCES
 from spool.errors import Invalid
 from spool.statements.values import DAY_S
@@ -154,3 +162,21 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
             at = at[key]
         found.append(copy)
     return found
+
+
+def test_nothing_of_another_time_than_was_asked_for() -> None:
+    """A row of another day is left out, a row of a longer time is named: neither is added to the days asked for."""
+    source = SOURCES["github_copilot"]
+    item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
+    day = 1_785_715_200  # 2026-08-03
+    periods: tuple[dict[str, int], ...] = ({"day": 2}, {"day": 3}, {"day": 4}, {})
+    reader = ReportReader(source, most=100, asked=(day, day + DAY_S))
+    for each in periods:
+        page = {"timePeriod": {"year": 2026, "month": 8, **each}, "usageItems": [item]}
+        file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+        reader.add(file, open_document(file))
+    report = reader.report(account="acme")
+    assert report.statement is not None
+    assert (day, day + DAY_S) == (report.statement.start, report.statement.end)
+    assert [(day, Decimal(3))] == [(row.start, row.amount) for row in report.statement.rows]
+    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)

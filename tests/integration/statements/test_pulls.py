@@ -1,0 +1,280 @@
+"""Pulls of every source against a made-up provider that pages, makes one wait, is late, and breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.assembly.statements import statement_puller
+from gateway.configuration.sections import PULLED_SOURCES, Config, ReconciliationSettings, StatementPullSettings
+from gateway.statements.pull_requests import PULL_REQUESTS
+from gateway.statements.puller import PullState, StatementPuller
+from gateway.statements.sources.list import SOURCES
+from spool.engines import MEMORY, open_storage
+from spool.errors import NotThere
+from spool.settings import SpoolSettings
+from spool.statements.protocols import Statements
+from spool.statements.rules import day_of
+from spool.statements.values import DAY_S
+from spool.storage import Storage, StorageOptions
+from tests.integration.statements.providers import ACCOUNT, KEY, PAGE_DAYS, PROVIDERS, VALUE, Provider, expected
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+DAYS = 3
+NAME = "one"
+
+
+class House:
+    """One storage, and a provider; a puller can be made anew as after a restart."""
+
+    def __init__(
+        self, provider: Provider, storage: Storage, clock: MovedClock, config: Config, stack: AsyncExitStack
+    ) -> None:
+        self.provider, self.storage, self.clock, self.config, self.stack = provider, storage, clock, config, stack
+        self.slept: list[float] = []
+
+    def puller(self) -> StatementPuller:
+        async def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+
+        found = statement_puller(self.storage, self.clock, lambda: self.config, self.stack, sleep=sleep)
+        assert found is not None
+        return found
+
+    def set(self, **settings: object) -> None:
+        self.config = Config(reconciliation=replace(self.config.reconciliation, **settings))  # type: ignore[arg-type]
+
+    async def pull(self) -> PullState:
+        puller = self.puller()
+        await puller.pull(NAME)
+        [state] = await puller.states()
+        return state
+
+    @property
+    def statements(self) -> Statements:
+        assert self.storage.registry is not None
+        return self.storage.registry.statements
+
+    @property
+    def days(self) -> int:
+        """How many days a pull has."""
+        return self.provider.answers_days or DAYS
+
+    @property
+    def requests(self) -> int:
+        """How many requests a whole pull takes."""
+        return DAYS * self.provider.requests_a_day or -(-DAYS // PAGE_DAYS) if self.days == DAYS else 1
+
+    def expected(self) -> Mapping[int, Decimal]:
+        return expected(self.days, self.clock.now(), self.provider.amounts)
+
+    async def kept(self) -> Mapping[int, Decimal]:
+        """What is kept of each day."""
+        found: dict[int, Decimal] = defaultdict(Decimal)
+        for row in await self.statements.rows(provider=None, start=0, end=2**40):
+            if row.unit == self.provider.unit:
+                found[row.start] += row.amount
+        return found
+
+
+@pytest_asyncio.fixture(params=PROVIDERS)
+async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    clock, provider = MovedClock(), PROVIDERS[request.param]()
+    provider.today = day_of(int(clock.now()))
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    async with AsyncExitStack() as stack:
+        server = TestServer(provider.application())
+        await server.start_server()
+        stack.push_async_callback(server.close)
+        options = StorageOptions(settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path)
+        storage = await open_storage(options, engine=MEMORY)
+        stack.push_async_callback(storage.close)
+        pull = StatementPullSettings(
+            name=NAME, source=provider.source, key_file=key, base_url=f"{server.make_url('/')}", days=DAYS,
+            account=ACCOUNT,
+        )  # fmt: skip
+        config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
+        yield House(provider, storage, clock, config, stack)
+
+
+async def test_all_pages_are_pulled(house: House) -> None:
+    """The days that have passed, each once; the next pull asks again, and replaces what the provider restated."""
+    state = await house.pull()
+    assert ("done", "", house.clock.now()) == (state.state, state.reason, state.last_success)
+    assert house.requests == len(house.provider.asked)
+    assert house.expected() == await house.kept()
+    house.provider.amounts = {house.provider.today - DAY_S: VALUE + 7}
+    await house.pull()
+    assert house.expected() == await house.kept()
+
+
+async def test_a_day_that_is_nothing_any_more(house: House) -> None:
+    """Its rows are gone; but LiteLLM may have deleted its logs, and what it said stays."""
+    await house.pull()
+    house.provider.amounts = {house.provider.today - 2 * DAY_S: 0}
+    await house.pull()
+    wanted = dict(house.expected())
+    if house.provider.source == "litellm_spend_logs":
+        wanted[house.provider.today - 2 * DAY_S] = Decimal(VALUE)
+    assert {day: amount for day, amount in wanted.items() if amount} == await house.kept()
+
+
+async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
+    """On its second page, or within its second day: it goes on behind what it had kept, and every day counts once."""
+    provider = house.provider
+    done = provider.requests_a_day or house.requests - 1
+    provider.hang_at = done + (2 if provider.requests_a_day else 1)
+    pulling = asyncio.create_task(house.puller().pull(NAME))
+    async with asyncio.timeout(10):
+        await provider.hung.wait()
+    pulling.cancel()
+    await asyncio.gather(pulling, return_exceptions=True)
+    assert (done > 0) == bool(await house.kept())
+    assert set(await house.kept()) < set(house.expected())
+    await house.pull()
+    assert house.expected() == await house.kept()
+    assert provider.hang_at + house.requests - done == len(provider.asked)
+
+
+async def test_a_rate_limit_is_kept_to(house: House) -> None:
+    """A short wait within the pull; a long one ends it, and it goes on where it was, not before it may."""
+    provider, last = house.provider, house.requests + 1
+    provider.faults = {
+        1: web.Response(status=429, headers={"Retry-After": "7"}),
+        last: web.Response(status=429, headers={"Retry-After": "3600"}),
+    }
+    puller = house.puller()
+    await puller.pull_due()
+    [state] = await puller.states()
+    assert ([7.0], "failed", house.clock.now() + 3600) == (house.slept, state.state, state.next_at)
+    await puller.pull_due()
+    assert last == len(provider.asked)
+    house.clock.move(3600)
+    await puller.pull_due()
+    [state] = await puller.states()
+    assert ("done", house.expected()) == (state.state, await house.kept())
+    assert (2 if house.requests > 1 else 3) == provider.asked.count(provider.asked[0])
+
+
+async def test_days_come_late_and_settle(house: House) -> None:
+    """The newest days are open, are asked for again, and settle when the provider has had its time."""
+    provider, today = house.provider, house.provider.today
+    provider.amounts = {today - DAY_S: VALUE - 13}
+    await house.pull()
+    settled = {info.end for info in await house.statements.statements() if info.settled}
+    assert max(settled, default=0) <= house.clock.now() - provider.settle_s
+    assert not {info.end for info in await house.statements.statements() if not info.settled} - {today}
+    provider.amounts = {}
+    house.clock.move(provider.settle_s)
+    provider.today = day_of(int(house.clock.now()))
+    await house.pull()
+    assert expected(house.days, today).items() <= (await house.kept()).items()
+    settled = {day for info in await house.statements.statements() if info.settled
+               for day in range(info.start, info.end, DAY_S)}  # fmt: skip
+    assert today - DAY_S in settled
+    assert max(settled) + DAY_S <= house.clock.now() - provider.settle_s
+
+
+FAULTS = {
+    "refused key": (401, json.dumps({"error": {"message": f"wrong key {KEY}"}}), "wrong key [key]; is it an admin key"),
+    "no page": (200, "[]", "no page"),
+    "no JSON": (200, "<html>", "no JSON"),
+    "no rows": (200, "{}", "it has no list"),
+    "no report": (200, '{"data": [5], "usageItems": [5]}', "no report"),
+    "too large": (200, json.dumps({"data": [], "usageItems": [], "more": "x" * 70_000}), "max_page_bytes"),
+    "an ended cursor": (400, "the cursor belongs to another query", "another query"),
+}
+
+
+async def test_a_failure_is_told(house: House) -> None:
+    """With the provider's words, without the key; what was kept stays, and the next pull begins at the first page."""
+    await house.pull()
+    house.set(max_page_bytes=64 * 1024)
+    provider = house.provider
+    for fault, (status, text, words) in FAULTS.items():
+        asked = len(provider.asked)
+        provider.faults = {asked + house.requests: web.Response(status=status, text=text)}
+        state = await house.pull()
+        assert (state.state, words in state.reason) == ("failed", True), (fault, state.reason)
+        assert KEY not in state.reason
+        assert house.clock.now() < (state.next_at or 0) <= house.clock.now() + 900
+        assert house.expected() == await house.kept()
+        assert "done" == (await house.pull()).state
+        assert asked + 2 * house.requests == len(provider.asked)
+
+
+async def test_no_redirect_is_followed(house: House) -> None:
+    """The key goes to nobody else."""
+    house.provider.faults = {1: web.Response(status=302, headers={"Location": "/elsewhere"})}
+    state = await house.pull()
+    assert "a redirect; it is not followed" in state.reason
+    assert 1 == len(house.provider.asked)
+    assert {} == await house.kept()
+
+
+async def test_an_answer_that_does_not_come(house: House) -> None:
+    """It is given up after a time, asked for again, and told."""
+    house.set(pull_timeout=0.01)
+    house.provider.is_silent = True
+    state = await house.pull()
+    assert "no answer within 0.01 s (reconciliation.pull_timeout)" in state.reason
+    assert [5.0] * 4 == house.slept
+
+
+async def test_pages_are_bounded(house: House) -> None:
+    """As many as are allowed, and one more."""
+    provider = house.provider
+    most = provider.requests_a_day // len(provider.paths) or house.requests
+    house.set(max_pages=most)
+    assert "done" == (await house.pull()).state
+    if most > 1:
+        house.set(max_pages=most - 1)
+        assert "reconciliation.max_pages" in (await house.pull()).reason
+
+
+@pytest.mark.parametrize("house", ["github_copilot"], indirect=True)
+async def test_a_report_that_is_not_there(house: House) -> None:
+    """One of two may be missing; if both are, the pull fails."""
+    provider = house.provider
+    provider.gone = {"ai_credit"}  # type: ignore[attr-defined]
+    assert "done" == (await house.pull()).state
+    assert {Decimal(VALUE - 100)} == set((await house.kept()).values())
+    provider.gone = {"ai_credit", "premium_request"}  # type: ignore[attr-defined]
+    state = await house.pull()
+    assert ("failed", True) == (state.state, "404" in state.reason)
+    assert {Decimal(VALUE - 100)} == set((await house.kept()).values())
+
+
+@pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
+async def test_a_pull_that_cannot_be(house: House) -> None:
+    """There is none of this name; or its key cannot be read, and then nobody is asked."""
+    with pytest.raises(NotThere):
+        await house.puller().pull("other")
+    pull = house.config.reconciliation.pull[0]
+    assert pull.key_file is not None
+    pull.key_file.unlink()
+    assert "key_file" in (await house.pull()).reason
+    assert [] == house.provider.asked
+
+
+async def test_every_pull_that_can_be_configured_is_known() -> None:
+    """The settings, the requests and the providers of this test name the same sources."""
+    assert set(PULLED_SOURCES) == set(PULL_REQUESTS) == set(PROVIDERS)
+    assert set(PULLED_SOURCES) <= set(SOURCES)
+    assert {name: provider.settle_s for name, provider in PROVIDERS.items()} == {
+        name: SOURCES[name].settle_s for name in PROVIDERS
+    }
