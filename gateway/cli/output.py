@@ -21,9 +21,11 @@ def show_fields(fields: Mapping[str, Any]) -> None:
     show_table(rows, ("field", "value"))
 
 
-def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print columns as wide as their widest cell."""
-    lines = [[name.replace("_", " ").upper() for name in columns]]
+def show_table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titles: Mapping[str, str] | None = None
+) -> None:
+    """Print columns as wide as their widest cell. `titles` are given where a column is not called by its name."""
+    lines = [[printable((titles or {}).get(name, name.replace("_", " "))).upper() for name in columns]]
     lines += [[_cell(row.get(name)) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

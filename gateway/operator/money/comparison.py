@@ -36,6 +36,7 @@ async def comparison(request: OperatorRequest[None]) -> Result:
         "comparison": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()}, "top": top,
+            "names": {each.name: each.label for each in ledger.derived()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },
         "rows": [{**dict(zip(query.group_by, each.group, strict=True)), **_shown(each)} for each in found.drivers],

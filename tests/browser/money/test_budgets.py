@@ -10,14 +10,19 @@ from tests.browser.conftest import OpenConsole
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
     """Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes nothing."""
-    busy.json("views", "create", "--name", "All", "--principal", "team")
+    busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    console.open("/views")
+    expect(row).to_contain_text("Cost centre")
+    expect(page.get_by_role("main")).not_to_contain_text("User:Defined")
     console.open("/budgets")
     expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
     page.get_by_role("button", name="Create a budget").click()
     dialog.get_by_label("Name").fill("Everything")
     dialog.get_by_label("Amount of").fill("1000000")
+    dialog.get_by_label("For each").select_option("Cost centre")
+    dialog.get_by_label("For each").select_option("all together")
     assert [] == console.audit()
     console.screenshot("budgets-create")
     dialog.get_by_role("button", name="Create a budget").click()

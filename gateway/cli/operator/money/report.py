@@ -116,7 +116,7 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
         total = _line(payload["total"], names, shown)
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
-    show_table(lines, (*names, *shown, *beside))
+    show_table(lines, (*names, *shown, *beside), asked["names"])
 
 
 def _show_change(payload: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ def _show_change(payload: Mapping[str, Any]) -> None:
         | {name: f"{Decimal(row[name]):+,.4f}" for name in ("change", *PARTS)}
         for row in (*payload["rows"], total | dict.fromkeys(names, "total"))
     ]
-    show_table(lines, (*names, "cost", "against", "change", *PARTS))
+    show_table(lines, (*names, "cost", "against", "change", *PARTS), asked["names"])
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of the two times have no known cost and count as 0", err=True)

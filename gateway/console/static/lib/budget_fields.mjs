@@ -9,7 +9,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 const wanted = (text) => Object.fromEntries(words(text).map((each) => [each.replace(/\s*%$/, ""), "Y"]));
 const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? {}).flatMap((each) => Object.entries(each).map(([first, {amount}]) => [first, amount])));
 
-/** The fields of a budget, or of a new one. */
+/** The fields of a budget, or of a new one; `dimensions` are choices. */
 export const budgetFields = (row, views, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},

@@ -111,7 +111,7 @@ export function Dialog({title, close, children}) {
 }
 
 /**
- * Asks before an action. `fields`: {name, label, type, value, options, note, rows, required}; a `type` that is a component draws
+ * Asks before an action. `fields`: {name, label, type, value, options, note, rows, required}; an option is a word or [word, title]. A `type` that is a component draws
  * boxes to check, and its value is those checked. `exact`: a name that must be typed. `run(values)` may return what is
  * shown when it is done, such as a secret; else the dialog closes.
  */
@@ -149,7 +149,10 @@ function Field({name, label, type, value, options = [], note, rows = 12, require
   if (typeof type === "function") return html`<${type} ...${{name, label, value, options}} />`;
   const hint = note && html`<span class="faint">${note}</span>`;
   const box = type === "select"
-    ? html`<select name=${name} defaultValue=${value}>${options.map((each) => html`<option selected=${each === value}>${each}</option>`)}</select>`
+    ? html`<select name=${name} defaultValue=${value}>${options.map((each) => {
+      const [word, title] = [each].flat();
+      return html`<option key=${word} value=${word} selected=${word === value}>${title ?? word}</option>`;
+    })}</select>`
     : type === "area" ? html`<textarea name=${name} rows=${rows} required=${required} defaultValue=${value} spellcheck=${false}></textarea>`
       : html`<input name=${name} type=${type ?? "text"} defaultValue=${value} required=${required} autocomplete="off" />`;
   return html`<label>${label} ${hint}${box}</label>`;

@@ -1,4 +1,5 @@
 /** What is stated of a view: the fields of a dialog, and what was typed as the API takes it. */
+import {titleOf} from "./dimensions.mjs";
 import {day} from "./range.mjs";
 
 const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d"};
@@ -7,9 +8,9 @@ const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "
 const GROWTH = {Automatic: "twice the usual", Percent: "a percentage", off: "none"};
 
 /** A view's filter, written as the command line takes it: NAME=VALUE or NAME!=VALUE a line; without a value: unknown. */
-export const asLines = (filter) => Object.entries(filter).flatMap(([name, values]) => values.map((value) => {
+export const asLines = (filter, titles) => Object.entries(filter).flatMap(([name, values]) => values.map((value) => {
   const excludes = name.startsWith("!");
-  return `${excludes ? name.slice(1) : name}${excludes ? "!" : ""}=${value ?? ""}`;
+  return `${titleOf(titles, excludes ? name.slice(1) : name)}${excludes ? "!" : ""}=${value ?? ""}`;
 })).join("\n");
 
 /** The filter of such a text; an error names the line that is none. */
@@ -29,15 +30,16 @@ export const spanOf = (range) => (range === YEAR ? `${day(new Date()).slice(0, 4
 /** The range of a view that is the span of an address; the month's where there is none. */
 export const rangeOf = (from) => Object.keys(RANGES).find((each) => RANGES[each] === from) ?? "mtd";
 
+const titled = (each) => each[0] !== each[1];
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
-/** The fields of a view, or of what is known of a new one. */
+/** The fields of a view, or of what is known of a new one; `dimensions` are choices. */
 export const viewFields = (row, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "filter", label: "Filter", type: "area", rows: 4, value: asLines(row.filter ?? {}),
     note: "team=search or team!=search, one a line; team= has no team; empty: everything"},
   {name: "principal_dimension", label: "Mainly about", type: "select", value: row.principal_dimension, options: dimensions},
-  {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: "dimensions of its report, with commas"},
+  {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, with commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
   {name: "range", label: "Span", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
   {name: "growth", label: "Days that stand out", type: "select", options: Object.values(GROWTH),

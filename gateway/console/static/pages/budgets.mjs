@@ -3,6 +3,7 @@ import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {budgetFields, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
+import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -37,11 +38,11 @@ function stateOf({problem, silence, percent, alerts}) {
 
 const amount = (title, of) => ({title, kind: "number", value: (row) => dash(of(row), formatOf(row)), exact: of});
 
-const COLUMNS = [
+const columns = (titles) => [
   {title: "Name", value: (row) => row.name, sort: "name"},
   {title: "Period", value: (row) => row.granularity},
   amount("Spent", (row) => row.current?.actual),
-  {title: "Planned", kind: "number", value: (row) => (row.per ? `${dash(row.default_amount, formatOf(row))} by ${row.per}` : dash(row.current?.planned, formatOf(row)))},
+  {title: "Planned", kind: "number", value: (row) => (row.per ? `${dash(row.default_amount, formatOf(row))} by ${titleOf(titles, row.per)}` : dash(row.current?.planned, formatOf(row)))},
   {title: "Used", kind: "number", value: (row) => dash(row.percent, (percent) => `${percent} %`), sort: "percent"},
   {title: "Forecast", kind: "number", value: forecastOf},
   {title: "Thresholds", value: ({alerts, percent}) => thresholds(alerts).map((each) => html`<${State} key=${each} word=${`${each} %`}
@@ -69,7 +70,7 @@ function burnUp({burnup, current, forecast}) {
   return {bins: days, cells};
 }
 
-function Details({row, isDark}) {
+function Details({row, isDark, titles}) {
   const [format, id] = [formatOf(row), at(row.id)];
   const {data, error, reload} = useQuery(async () => {
     const [alerts, owners] = await Promise.all([get(`${id}/alerts`), row.per ? get(`${id}/owners`) : {owners: []}]);
@@ -79,29 +80,29 @@ function Details({row, isDark}) {
   return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? "model"})}>Its costs</a>
     <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Its view</a></p>
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
-    ${current && html`<${Running} row=${row} format=${format} />`}
+    ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}
     ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDark=${isDark} format=${format}
       short=${row.measure === "cost" ? shortMoney : (number) => whole(number)} zone=${row.time_zone} />`}
     ${forecast && !forecast.total && html`<p class="faint">No forecast: ${forecast.reason}</p>`}
     <${Problem} error=${error} retry=${reload} />
     ${data && html`<h3>Thresholds of this period</h3><${Thresholds} row=${row} alerts=${data.alerts} />
-      ${data.owners.length > 0 && html`<h3>By ${row.per}</h3><${Table} caption="Owners" rows=${data.owners} identity=${(each) => String(each.owner)}
+      ${data.owners.length > 0 && html`<h3>By ${titleOf(titles, row.per)}</h3><${Table} caption="Owners" rows=${data.owners} identity=${(each) => String(each.owner)}
         columns=${ownerColumns(format)} />`}
       ${data.alerts.length > 0 && html`<h3>Alerts</h3><${Table} caption="Alerts" rows=${data.alerts} columns=${alertColumns(format)}
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
     ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row.history)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
-    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, for_each: row.per, amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
+    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
 }
 
-function Running({row, format}) {
+function Running({row, format, titles}) {
   const {current, forecast, percent} = row;
   return html`<dl class="numbers">
     <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
       <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd></div>
     <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
-      <dd class="faint">${current.owners ? `for each ${row.per}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
+      <dd class="faint">${current.owners ? `for each ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
     ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>
       <dd class="faint">${format(forecast.low)} to ${format(forecast.high)}</dd></div>`}</dl>`;
 }
@@ -154,14 +155,14 @@ function Thresholds({row, alerts}) {
 const told = ({already_past: past}) => (past?.length ? html`<p role="status">Past already, so that nobody is told: ${past.map((each) => `${each} %`).join(", ")}.</p>` : null);
 
 const list = ({views, dimensions}, isDark) => ({
-  path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: COLUMNS,
+  path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
-  Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} />`,
-  create: {title: "Create a budget", role, fields: () => budgetFields({}, views, dimensions),
+  Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} titles=${dimensions.titles} />`,
+  create: {title: "Create a budget", role, fields: () => budgetFields({}, views, choices(dimensions)),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
   actions: [
-    {title: "Edit", role, fields: (row) => budgetFields(row, views, dimensions), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
+    {title: "Edit", role, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
     {title: "Delete", role, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
@@ -171,9 +172,9 @@ const list = ({views, dimensions}, isDark) => ({
 
 export function Page(given) {
   const known = useQuery(async () => {
-    const [{views}, {report}] = await Promise.all([get("/views", {limit: 1000}), get("/report", {from: day(new Date()), show: "calls"})]);
-    return {views, dimensions: report.dimensions};
+    const [{views}, dimensions] = await Promise.all([get("/views", {limit: 1000}), knownDimensions()]);
+    return {views, dimensions};
   }, [], ["views"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    <${ListPage} list=${list(known.data ?? {views: [], dimensions: []}, given.isDark)} ...${given} />`;
+    <${ListPage} list=${list(known.data ?? {views: [], dimensions: NONE}, given.isDark)} ...${given} />`;
 }

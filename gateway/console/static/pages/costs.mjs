@@ -3,6 +3,7 @@ import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {Lines, OTHER, StackedBars, UNKNOWN, nameOf} from "../lib/chart.mjs";
+import {titleOf} from "../lib/dimensions.mjs";
 import {change, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
@@ -19,9 +20,6 @@ const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and t
 const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against"];
 const DRILL = ["model", "team", "user", "api_key", "source"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
-
-/** How a dimension is called: a published one by its name, any other as costs know it. */
-const titleOf = (report, field) => report?.names[field] ?? field;
 
 /** The address as a question: what is asked, and how it is shown. */
 function asked(query) {
@@ -78,7 +76,7 @@ export function Page({query, isDark, session}) {
       return html`<option key=${word} value=${word}>${title ?? word}</option>`;
     })}</select></label>`;
   const fields = data?.table.report.dimensions ?? at.by;
-  const titled = (field) => [field, titleOf(data?.table.report, field)];
+  const titled = (field) => [field, titleOf(data?.table.report.names, field)];
   const chose = async (field) => {
     if (!field) return;
     const answer = await get("/report", {...at.span, by: field, show: "cost", top: IN_TABLE}).catch(() => ({rows: []}));
@@ -98,7 +96,7 @@ export function Page({query, isDark, session}) {
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "operator") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
-    ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields)} close=${() => setSaves(null)}
+    ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
@@ -121,7 +119,7 @@ function Answer({table, bars, at, isDark, query}) {
   const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
     value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
   const columns = [
-    ...by.map((field, place) => ({title: titleOf(table.report, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
+    ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
       value: (row) => (row.of ? !place && `Total of ${row.of}` : nameOf(row[field]))})),
     column(name),
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
@@ -136,7 +134,7 @@ function Answer({table, bars, at, isDark, query}) {
   const everything = questions(at)[2];
   return html`
     <${Picture} ...${{bars, at, isDark}} />
-    <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report, field)).join(" and ")}`}
+    <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
     <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}
       <a href=${calls(at.filters)}>The calls</a></p>
@@ -171,7 +169,7 @@ function Picture({bars, at, isDark}) {
   const [field, measure] = [at.by[0], MEASURES[at.measure]];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const bins = allBins(bars, at.bin, labelled);
-  const shown = measure.parts ? "category" : titleOf(bars.report, field);
+  const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const title = `${measure.title} by ${shown}, ${at.bin}`;
   const cells = bars.rows.flatMap((row) => {
     const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];

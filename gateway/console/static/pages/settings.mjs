@@ -3,7 +3,7 @@ import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Tabs, may} from "../lib/parts.mjs";
+import {State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/settings";
 const ROLES = ["viewer", "operator", "admin"];
@@ -26,10 +26,12 @@ const CONFIGURATION = {
     <code>tollhouse reload</code>. Secrets are not shown.</p>`,
 };
 
+const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
+
 const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
-  columns: [plain("E-mail", "email", true), plain("Role", "role", true), plain("Created by", "created_by"),
+  columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by"),
     moment("Created", "created", true), moment("Last modified", "last_modified", true)],
   create: {title: "Add an operator", role: "admin", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
     run: (_, values) => send("POST", "/operators", values).then(() => null)},
@@ -38,6 +40,11 @@ const OPERATORS = {
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
     {title: "Set password", role: "admin", fields: () => [PASSWORD], text: (row) => `The sessions of ${row.email} end.`,
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
+    {title: "Disable", role: "admin", when: (row) => row.status === "Enabled",
+      text: (row) => `${row.email} is signed out at once, and cannot sign in until the account is enabled again.`,
+      run: (row) => send("PATCH", operator(row), {status: "Disabled"}).then(() => null)},
+    {title: "Enable", role: "admin", when: (row) => row.status === "Disabled",
+      run: (row) => send("PATCH", operator(row), {status: "Enabled"}).then(() => null)},
     {title: "Remove", role: "admin", danger: true, exact: (row) => row.email,
       text: (row) => `${row.email} is signed out at once and cannot sign in again.`,
       run: (row) => send("DELETE", operator(row)).then(() => null)},

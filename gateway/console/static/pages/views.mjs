@@ -1,18 +1,18 @@
 /** Views: saved filters. One that is chosen in the menu holds on every page that shows costs or calls. */
 import {to} from "../lib/address.mjs";
-import {get, send} from "../lib/api.mjs";
+import {send} from "../lib/api.mjs";
+import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {day} from "../lib/range.mjs";
 import {asLines, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
 
 const PATH = "/views";
 const role = "operator";
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
-const within = (row) => asLines(row.filter).replaceAll("\n", ", ") || "everything";
+const filtersOf = (row, titles) => asLines(row.filter, titles).split("\n").filter(Boolean);
 const costs = (row) => to("/costs", {view: row.id, from: spanOf(row.range), bin: row.granularity === "total" ? "" : row.granularity,
   by: row.group_by.length ? row.group_by : row.principal_dimension});
 
@@ -21,29 +21,30 @@ function anomalies({enabled, threshold_type, threshold_value}) {
   return threshold_type === "Percent" ? `${threshold_value} % more than the day before` : "twice the usual";
 }
 
-function Details({row}) {
+function Details({row, titles}) {
   return html`<p class="bar"><a href=${costs(row)}>Its costs</a><a href=${to("/calls", {view: row.id})}>Its calls</a>
     <a href=${to("/", {view: row.id})}>Its overview</a></p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{filter: asLines(row.filter).split("\n").filter(Boolean), mainly_about: row.principal_dimension, groups: row.group_by, span: row.range,
+    <${Fields} of=${{filter: filtersOf(row, titles), mainly_about: titleOf(titles, row.principal_dimension), groups: row.group_by.map((each) => titleOf(titles, each)), span: row.range,
       periods: row.granularity, kind_of_money: row.cost_type, days_that_stand_out: anomalies(row.anomalies), channels: row.connections.notify,
       slack: row.connections.slack.map((each) => each.name), email: row.connections.email.addresses, id: row.id}} />`;
 }
 
-const list = (dimensions) => ({
-  path: PATH, root: "views", at: PATH, caption: "views", what: ["views"], Details,
+const list = (known) => ({
+  path: PATH, root: "views", at: PATH, caption: "views", what: ["views"],
+  Details: ({row}) => html`<${Details} row=${row} titles=${known.titles} />`,
   identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.view,
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
-    {title: "Holds", value: within},
-    {title: "Mainly about", value: (row) => row.principal_dimension},
+    {title: "Holds", value: (row) => filtersOf(row, known.titles).join(", ") || "everything"},
+    {title: "Mainly about", value: (row) => titleOf(known.titles, row.principal_dimension)},
     {title: "Span", value: (row) => row.range.replaceAll("_", " ")},
     {title: "State", value: (row) => html`<${State} word=${row.broken ? "broken" : "usable"} kind=${row.broken ? "bad" : "good"} />`},
   ],
-  create: {title: "Create a view", role, fields: () => viewFields({}, dimensions),
+  create: {title: "Create a view", role, fields: () => viewFields({}, choices(known)),
     run: (_, given) => send("POST", PATH, typedView({}, given)).then(() => null)},
   actions: [
-    {title: "Edit", role, fields: (row) => viewFields(row, dimensions),
+    {title: "Edit", role, fields: (row) => viewFields(row, choices(known)),
       run: (row, given) => send("PATCH", at(row.id), typedView(row, given)).then(() => null)},
     {title: "Delete", role, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: () => "Records and costs stay. Addresses that name the view show nothing any more."},
@@ -53,6 +54,6 @@ const list = (dimensions) => ({
 });
 
 export function Page(given) {
-  const known = useQuery(async () => (await get("/report", {from: day(new Date()), show: "calls"})).report.dimensions, []);
-  return html`<${Problem} error=${known.error} retry=${known.reload} /><${ListPage} list=${list(known.data ?? [])} ...${given} />`;
+  const known = useQuery(knownDimensions, [], ["views"]);
+  return html`<${Problem} error=${known.error} retry=${known.reload} /><${ListPage} list=${list(known.data ?? NONE)} ...${given} />`;
 }

@@ -195,6 +195,12 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 == done.exit_code, done.output
     assert "Who pays (User:Defined:Owner): new" in done.output
     assert ["ads", "-", "4.0000", "-"] == next(line.split() for line in done.output.splitlines() if "ads" in line)
+    publish = ["allocation", "publish", "definition.yaml", "--data", "store"]
+    assert 0 == CliRunner().invoke(main, publish).exit_code
+    for more in ([], ["--against"]):  # its name heads the column, however it was asked for
+        told = CliRunner().invoke(main, ["report", "--by", OWNER, "--range", "last_7d", "--data", "store", *more])
+        assert 0 == told.exit_code, told.output
+        assert any(line.startswith("WHO PAYS ") for line in told.output.splitlines()), told.output
     (tmp_path / "definition.yaml").write_text("Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}]}}")
     done = CliRunner().invoke(main, arguments)
     assert 2 == done.exit_code
