@@ -20,8 +20,8 @@ from spool.ledger.queries import TOTAL, CostQuery, within
 Filters = Annotated[
     dict[str, list[str | None]],
     msgspec.Meta(
-        description='Values by dimension, such as {"team": ["search"], "!model": ["gpt-4o"]}; ! before a name '
-        "excludes, null is the unknown value"
+        description='Values by dimension, such as {"team": ["search"], "!model": ["gpt-4o"]}; before a name, ! excludes'
+        " and & means values that contain the text in any case; !& does both; null is the unknown value"
     ),
 ]
 
@@ -53,7 +53,7 @@ async def question(
     services = asking.services
     since, until = bounds(date_range, services.clock.now())
     known = services.ledger.dimensions()
-    for name in (*group_by, *(each.removeprefix("!") for each in filters)):
+    for name in (*group_by, *(_dimension(each) for each in filters)):
         if name not in known:
             raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
@@ -61,10 +61,16 @@ async def question(
     exclude: Wanted = {}
     notes: list[str] = []
     for name, values in filters.items():
-        dimension = name.removeprefix("!")
-        found, told = await _values(asking, replace(everything, group_by=[dimension]), values)
-        (exclude if name != dimension else include)[dimension] = found
+        dimension = _dimension(name)
+        look = _containing if "&" in name[: -len(dimension)] else _values
+        found, told = await look(asking, replace(everything, group_by=[dimension]), values)
         notes += told
+        if name.startswith("!"):
+            exclude[dimension] = (*exclude.get(dimension, ()), *found)
+        else:
+            include[dimension] = tuple(each for each in found if each in include.get(dimension, found))
+            if values and not include[dimension]:
+                raise Invalid(f"the two filters on {dimension} have no value in common: leave one of them out")
     query = replace(
         everything, granularity=granularity, group_by=tuple(group_by), include=include, exclude=exclude, measures=()
     )
@@ -78,6 +84,35 @@ async def question(
         exclude=exclude,
         view="" if found_view is None else found_view.id,
     )
+
+
+def _dimension(name: str) -> str:
+    """What a filter is on, without what stands before the name."""
+    return name.removeprefix("!").removeprefix("&")
+
+
+async def _containing(
+    asking: Asking, query: CostQuery, asked: Sequence[str | None]
+) -> tuple[tuple[str, ...], Sequence[str]]:
+    """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
+    ledger, (dimension,) = asking.services.ledger, query.group_by
+    here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
+    ever = await ledger.values(dimension)
+    found: list[str] = []
+    notes = []
+    for each in asked:
+        text = clean(each or "").casefold()
+        if not text:
+            raise Invalid(f"& before {dimension} needs a text that values contain; null is for filters without &")
+        passing = [value for value in here if text in clean(value).casefold()]
+        if not passing:
+            passing = [value for value in ever if text in clean(value).casefold()]
+            notes.append(f"no call of this time has a {dimension} that contains {clean(each or '')}")
+        if not passing:
+            nearest = await asyncio.to_thread(suggestion, text, [*here, *ever])
+            raise Invalid(f"no {dimension} contains {clean(each or '')}{nearest}")
+        found += passing
+    return tuple(dict.fromkeys(found)), notes
 
 
 async def _values(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Annotated
 
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
-from gateway.mcp.writing import cell, cut, table
+import msgspec
+
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import cell, cut, suggestion, table
 from spool.ledger.ledger import MOST_VALUES, Ledger
 from spool.ledger.queries import TAG
 
@@ -25,10 +28,17 @@ _MEANINGS = {
 
 
 MAX_TAG = 100  # characters of a name
+MAX_MEANING = 200
+
+
+MOST = 200
 
 
 class DimensionsQuestion(ToolInput):
-    """Nothing to ask."""
+    filter: Annotated[
+        str | None, msgspec.Meta(description="Only those whose name or meaning contains this text, in any case")
+    ] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Dimensions of the answer")] = 100
 
 
 class KnownDimension(ToolOutput):
@@ -42,15 +52,37 @@ class KnownDimension(ToolOutput):
 
 class DimensionsKnown(ToolOutput):
     dimensions: list[KnownDimension]
+    dimension_count: int
+    truncated: bool
 
 
-async def run(_: DimensionsQuestion, asking: Asking) -> ToolAnswer:
-    found = await known(asking)
-    rows = [[cell(each.name), each.meaning, f"{each.value_count}{'+' * each.is_bound}"] for each in found]
-    text = f"Costs can be grouped and filtered by {len(found)} dimensions.\n\n"
-    return ToolAnswer(
-        text=text + table(["dimension", "meaning", "values"], rows), content=DimensionsKnown(dimensions=found)
-    )
+async def run(asked: DimensionsQuestion, asking: Asking) -> ToolAnswer:
+    everything = meanings(asking.services.ledger)
+    wanted = (asked.filter or "").casefold()
+    names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
+    found = await known(asking, names[: asked.limit])
+    hint = suggestion(asked.filter or "", everything) if not names else ""
+
+    def written(count: int) -> ToolAnswer:
+        content = DimensionsKnown(dimensions=found[:count], dimension_count=len(names), truncated=count < len(names))
+        return ToolAnswer(text=_text(content, hint), content=content)
+
+    return fitting(written, len(found))
+
+
+def _text(content: DimensionsKnown, hint: str) -> str:
+    matching = content.dimensions
+    rows = [[cell(each.name), cell(each.meaning, MAX_MEANING), _count(each)] for each in matching]
+    parts = [f"Costs can be grouped and filtered by {content.dimension_count} such dimensions{hint}."]
+    if rows:
+        parts.append(table(["dimension", "meaning", "values"], rows))
+    if content.truncated:
+        parts.append("There are more: raise limit, or use filter.")
+    return "\n\n".join(parts)
+
+
+def _count(each: KnownDimension) -> str:
+    return f"{each.value_count}{'+' * each.is_bound}"
 
 
 def meanings(ledger: Ledger) -> Mapping[str, str]:
@@ -63,11 +95,11 @@ def meanings(ledger: Ledger) -> Mapping[str, str]:
     return {**own, **derived}
 
 
-async def known(asking: Asking) -> list[KnownDimension]:
-    """Every dimension, with the number of its values so far."""
+async def known(asking: Asking, names: Iterable[str] | None = None) -> list[KnownDimension]:
+    """These dimensions, by default all, with the number of their values so far."""
     ledger = asking.services.ledger
     found = meanings(ledger)
-    counts = {name: len(await ledger.values(name)) for name in found}
+    counts = {name: len(await ledger.values(name)) for name in (found if names is None else names)}
     return [
         KnownDimension(
             name=name,
@@ -82,7 +114,9 @@ async def known(asking: Asking) -> list[KnownDimension]:
 TOOL = Tool(
     name="get_available_dimensions",
     title="Dimensions",
-    description="The names that group_by and filters take, what they mean, and how many values each has.",
+    description=(
+        "The names that group_by and filters take, what they mean, and how many values each has. Default: 100 of them."
+    ),
     takes=DimensionsQuestion,
     gives=DimensionsKnown,
     run=run,

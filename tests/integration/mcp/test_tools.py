@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio
 
 QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_org_context": [{}],
-    "get_available_dimensions": [{}],
+    "get_available_dimensions": [{}, {"filter": "model", "limit": 1}, {"filter": "nothing of the kind"}],
     "get_dimension_values": [{"dimension": "model"}, {"dimension": "team", "match": "x", "date_range": "today"}],
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
@@ -142,6 +142,15 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     assert 2 == await count(model=["gpt-4o"])
     assert 2 == await count(**{"!model": ["gpt-4o"]})
     assert 4 == await count(team=[None])
+    assert 3 == await count(**{"&model": ["GPT-4O"]})
+    assert 2 == await count(**{"&model": ["gpt", "o3"], "!model": ["gpt-4o"]})
+    assert 1 == await count(**{"!&model": ["mini"], "!model": ["gpt-4o"], "&model": ["o"]})
+    assert 1 == await count(**{"&model": ["gpt"], "model": ["gpt-4o-mini"]})
+    assert "no value in common" in await assistant.mistake(
+        "get_cost_data", filters={"&model": ["mini"], "model": ["gpt-4o"]}
+    )
+    assert "no model contains claude" in await assistant.mistake("get_cost_data", filters={"&model": ["claude"]})
+    assert "needs a text" in await assistant.mistake("get_cost_data", filters={"&model": [None]})
     wrong = await assistant.mistake("get_cost_data", filters={"model": ["GPT-4o"]})
     assert "did you mean gpt-4o" in wrong
     assert "did you mean model" in await assistant.mistake("get_cost_data", filters={"modle": ["x"]})
@@ -176,6 +185,16 @@ async def test_values_are_found_by_a_part_of_their_name(assistant: Assistant) ->
     assert (2, 0) == (found["value_count"], found["left_out"])
     cut = await assistant.content("get_dimension_values", dimension="model", limit=1)
     assert (3, 2, True) == (cut["value_count"], cut["left_out"], cut["truncated"])
+
+
+async def test_dimensions_are_found_by_a_part_of_their_name(assistant: Assistant) -> None:
+    """Or of what they mean; what is cut is counted."""
+    found = await assistant.content("get_available_dimensions", filter="MODEL")
+    assert {"model", "request_model", "provider"} == {each["name"] for each in found["dimensions"]}
+    cut = await assistant.content("get_available_dimensions", filter="model", limit=1)
+    assert (1, 3, True) == (len(cut["dimensions"]), cut["dimension_count"], cut["truncated"])
+    none = await assistant.call("get_available_dimensions", filter="modle")
+    assert "did you mean model" in none["content"][0]["text"]
 
 
 async def test_the_context_says_what_there_is(assistant: Assistant) -> None:
