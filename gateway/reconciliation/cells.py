@@ -32,7 +32,20 @@ PARTS = (VOLUME, RATE, OTHER, OWN)
 
 Prices = Callable[[str, str, int], Mapping[str, int]]  # list prices of a token by meter: of a model, tier and day
 Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
-_AtOurPrices = dict[Cell, dict[str, list[int]]]  # billed tokens of a meter, and what they come to
+Regional = dict[tuple[Cell, str], dict[str, int]]  # of a cell and meter: what is of each region
+
+
+@dataclass(slots=True)
+class _Worth:
+    """Billed tokens of a meter at our prices, and of those what each side says is of a region."""
+
+    tokens: int = 0
+    worth: int = 0
+    counted_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    billed_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+_AtOurPrices = dict[Cell, dict[str, _Worth]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +83,8 @@ class Split:
     Both sides of all cells, and the parts of the difference.
 
     `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was billed for
-    them; what was billed without telling meters apart is WHOLE in all three.
+    them; what was billed without telling meters apart is WHOLE in all three. Of `worth`, `counted_in` is of each region
+    that the ledger tells, `billed_in` of each that the statement does.
     """
 
     levels: Levels
@@ -83,6 +97,8 @@ class Split:
     paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     sold: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
+    counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
 
     @property
     def billed_total(self) -> int:
@@ -115,7 +131,7 @@ def split(
     found = Split(levels=levels, metered=set(metered))
     _add_sides(found, tokens, money, counted)
     paid_rates = _paid_rates(found)
-    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
     for cell in sorted({*found.billed, *found.counted}):
         billed, ours = found.billed.get(cell, BilledSums()), found.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
@@ -140,8 +156,9 @@ def split(
             if volume:
                 found.parts[VOLUME, cell, meter] += volume
             sums = at_our_prices[coarse][meter]
-            sums[0] += said
-            sums[1] += value + volume
+            sums.tokens += said
+            sums.worth += value + volume
+            _add_regions(sums, billed, ours, meter, value + volume)
         if own != ours.cost:
             found.parts[OWN, cell, ""] += own - ours.cost
     _rates(found, at_our_prices, imputed=imputed)
@@ -159,6 +176,8 @@ def _add_sides(
             sums.calls = (sums.calls or 0) + said.quantity
         else:
             sums.tokens[said.meter] += said.quantity
+            if said.region:
+                sums.regional[said.region, said.meter] += said.quantity
             found.metered.add(said.day)
     for row in counted:
         found.counted[levels.fine(row.day, row.key, row.model, row.tier)].add(row)
@@ -193,19 +212,35 @@ def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]
     return found
 
 
+def _add_regions(sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, worth: int) -> None:
+    """Of what a meter's tokens are worth, the share of each region: by our values, and by the statement's tokens."""
+    whole = ours.values.get(meter, 0)
+    for (region, place), value in ours.regional.items():
+        if place == meter and whole:
+            sums.counted_in[region] += worth * value // whole
+    told = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
+    whole = sum(billed.tokens.get(place, 0) for place in told)
+    for (region, place), tokens in billed.regional.items():
+        if place in told and whole:
+            sums.billed_in[region] += worth * tokens // whole
+
+
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     """What was billed for tokens, less the same tokens at our prices, by the meters that the statement tells apart."""
     for (cell, meter), amount in found.paid.items():
         found.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
-        for meter, (tokens, worth) in by_meter.items():
+        for meter, sums in by_meter.items():
             place = _paid_as(found, cell, meter)
-            found.sold[cell, place] += tokens
-            found.worth[cell, place] += worth
+            found.sold[cell, place] += sums.tokens
+            found.worth[cell, place] += sums.worth
+            for regional, of in ((found.counted_in, sums.counted_in), (found.billed_in, sums.billed_in)):
+                for region, share in of.items():
+                    regional[cell, place][region] += share
             if imputed:
-                found.billed_money[cell] += worth
+                found.billed_money[cell] += sums.worth
             else:
-                found.parts[RATE, cell, place] -= worth
+                found.parts[RATE, cell, place] -= sums.worth
 
 
 def _paid_as(found: Split, cell: Cell, meter: str) -> str:

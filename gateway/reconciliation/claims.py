@@ -12,7 +12,7 @@ from gateway.reconciliation.sides import Cell
 
 # How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference alone.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-MOST_NAMES = 20  # of models or keys that a claim lists
+MOST_NAMES = 20  # of models, keys or regions that a claim lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,7 @@ class Claim:
     days: tuple[int, ...] = ()
     models: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     since: int = 0  # the day from which it holds; 0: from the first
 
@@ -101,6 +102,7 @@ class Left:
         advice: str,
         exchange: bool = False,
         since: int = 0,
+        regions: Iterable[str] = (),
     ) -> Claim | None:
         """Claim these entries as a whole; None if nothing of them is left."""
         amount = tokens = 0
@@ -132,6 +134,7 @@ class Left:
             days=tuple(sorted(by_day)),
             models=tuple(sorted({cell.model for cell in by_cell if cell.model})[:MOST_NAMES]),
             keys=tuple(sorted({cell.key for cell in by_cell if cell.key})[:MOST_NAMES]),
+            regions=tuple(sorted(regions)[:MOST_NAMES]),
             by_cell=dict(by_cell),
             since=since,
         )

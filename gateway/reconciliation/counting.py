@@ -115,4 +115,5 @@ def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:
         tokens={meter: count for meter, count in tokens.items() if count},
         values=values,
         cost=each.cost,
+        region=of.region or "",
     )

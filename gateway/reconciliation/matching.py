@@ -82,7 +82,9 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
-                tokens.append(BilledTokens(**place, meter=meter, quantity=quantity))  # type: ignore[arg-type]
+                tokens.append(
+                    BilledTokens(**place, meter=meter, quantity=quantity, region=row.region or "")  # type: ignore[arg-type]
+                )
     return Billed(
         tokens=tokens,
         money=amounts,

@@ -44,6 +44,7 @@ class BilledTokens:
     tier: str | None
     meter: str | None
     quantity: int
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,24 +86,27 @@ class CountedUse:
     tokens: Mapping[str, int]
     values: Mapping[str, int]
     cost: int
+    region: str = ""
 
 
 @dataclass(slots=True)
 class BilledSums:
-    """One cell of what was billed."""
+    """One cell of what was billed; `regional` are the tokens of a region and meter."""
 
     tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    regional: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     calls: int | None = None
 
 
 @dataclass(slots=True)
 class CountedSums:
-    """One cell of what was counted; `values` are of the tokens in `valued`."""
+    """One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and meter."""
 
     tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     valued: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     values: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     by_source: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    regional: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     calls: int = 0
     errors: int = 0
     unsized: int = 0
@@ -114,6 +118,8 @@ class CountedSums:
             if meter in row.values:
                 self.valued[meter] += tokens
                 self.values[meter] += row.values[meter]
+                if row.region:
+                    self.regional[row.region, meter] += row.values[meter]
         self.by_source[row.source] += sum(row.tokens.values())
         self.calls += row.calls
         self.errors += row.errors

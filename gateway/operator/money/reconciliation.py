@@ -123,6 +123,7 @@ def _cause(claim: Claim) -> Mapping[str, object]:
         "days": [datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") for day in claim.days],
         "models": list(claim.models),
         "keys": list(claim.keys),
+        "regions": list(claim.regions),
     }
 
 

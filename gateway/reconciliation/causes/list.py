@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gateway.reconciliation.causes import days, kinds, rates, rest, traffic
+from gateway.reconciliation.causes import days, kinds, rates, regions, rest, traffic
 from gateway.reconciliation.claims import Case, Claim
 
 Test = Callable[[Case], Iterator[Claim]]
@@ -20,6 +20,7 @@ TESTS: Sequence[Test] = (
     traffic.batch_unreported,
     traffic.unreported_calls,
     rates.reported_cost,
+    regions.regional_price,
     rates.rates,
     rest.not_tokens,
     rest.own_price,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
+from gateway.reconciliation.causes.regions import REGION, are_told
 from gateway.reconciliation.cells import OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.rate_series import SAME, RateSeries, of_model
@@ -18,7 +19,7 @@ _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # Factors that price lists publish: what the provider calls each.
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
-    (Decimal("1.1"), "geo", "1.1 times the price: a region that is chosen"),
+    (Decimal("1.1"), REGION, "1.1 times the price, as for a region that is chosen"),
     (Decimal("1.75"), "tier", "1.75 times the price: priority"),
     (Decimal("1.8"), "tier", "1.8 times the price: priority"),
     (Decimal(2), "tier", "twice the price: priority or fast"),
@@ -61,7 +62,11 @@ def rates(case: Case) -> Iterator[Claim]:
             continue
         steps = {meter: days.steps() for meter, days in meters.items()}
         constant = all(each is not None and len(each) == 1 for each in steps.values())
-        found = (_factor(ratios) or _long_context(ratios) or _dear_writes(ratios)) if constant else None
+        found = (
+            (_factor(ratios, are_told(case.split, model)) or _long_context(ratios) or _dear_writes(ratios))
+            if constant
+            else None
+        )
         if found is None and all(each is not None for each in steps.values()):
             found = _price(meters, steps)
         if found is None:
@@ -83,6 +88,7 @@ def rates(case: Case) -> Iterator[Claim]:
 
 
 _ADVICE = {
+    REGION: "Let the source report where calls are processed, so that the ledger can tell which they are.",
     "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
     "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
     "long_context": "The model has a dearer price for large inputs: a rate card has tiers for it.",
@@ -93,13 +99,14 @@ def _near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:
     return abs(ratio - factor) <= tolerance * factor
 
 
-def _factor(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def _factor(ratios: Mapping[str, Decimal], regions_told: bool) -> tuple[str, str, str] | None:
     factor = next(iter(ratios.values()))
     if (len(ratios) < 2 and WHOLE not in ratios) or not all(_near(each, factor) for each in ratios.values()):
         return None
     for known, cause, words in _FACTORS:
-        if _near(factor, known):
-            return cause, STRONG, f"every kind of token was billed at {words}"
+        if _near(factor, known) and not (cause == REGION and regions_told):  # what is told was looked at before
+            sure = WEAK if cause == REGION else STRONG
+            return cause, sure, f"every kind of token was billed at {words}"
     if factor < 1:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
     return None

@@ -82,6 +82,7 @@ class Call:
     key: str
     batch: bool
     tokens: Mapping[str, int]
+    region: str = ""  # a tenth dearer
 
     @property
     def day(self) -> int:
@@ -95,6 +96,8 @@ class Call:
             price *= Decimal(of.large[kind == "output"])
         if self.batch:
             price /= 2
+        if self.region:
+            price *= Decimal("1.1")
         return self.tokens[kind] * price / MILLION
 
     def cost(self, rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> Decimal:
@@ -188,14 +191,14 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
 
 
 def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Usage by key, model and tier without requests; cost by model, kind of token and tier, in fractions of a cent."""
-    for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch)):
+    """Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a cent."""
+    for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.region)):
         of = group[0]
         tier = "batch" if of.batch else "standard"
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             yield _row("anthropic_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), key=of.key,
-                       tier=tier)  # fmt: skip
+                       tier=tier, region=of.region or None)  # fmt: skip
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
         tier = "batch" if group[0].batch else "standard"
         for kind in KINDS:
@@ -276,6 +279,7 @@ def record(call: Call, *, source: str = "litellm", key: str | None = None) -> In
         cache_write_tokens=written,
         cache_write_1h_tokens=tokens["cache_write_1h"] or None,
         tags={"processing": "batch"} if call.batch else {},
+        region=call.region or None,
     )
 
 

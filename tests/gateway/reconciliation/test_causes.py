@@ -53,7 +53,7 @@ def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedU
     return CountedUse(**{**given, **fields})
 
 
-def told(of: CountedUse) -> list[BilledTokens]:
+def told_of(of: CountedUse) -> list[BilledTokens]:
     """Usage of a provider about the same calls."""
     place = {"source": "usage", "day": of.day, "account": "", "key": of.key, "model": of.model, "tier": of.tier}
     meters = [(meter, of.tokens.get(meter, 0)) for meter in METERS]
@@ -77,7 +77,7 @@ def equal() -> Sides:
     """Two keys, of which the second is half of the first."""
     half = {meter: count // 2 for meter, count in TOKENS.items()}
     uses = [each for day in DAYS for each in (use(day), use(day, half, key="b", calls=5))]
-    return [row for each in uses for row in told(each)], [row for each in uses for row in paid(each)], uses
+    return [row for each in uses for row in told_of(each)], [row for each in uses for row in paid(each)], uses
 
 
 def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
@@ -106,7 +106,7 @@ def test_a_model_that_only_the_bill_has() -> None:
     tokens, money, counted = equal()
     other = [use(day, model="haiku") for day in DAYS]
     claim = the_one(
-        ([*tokens, *(row for each in other for row in told(each))],
+        ([*tokens, *(row for each in other for row in told_of(each))],
          [*money, *(row for each in other for row in paid(each))], counted),
         "unreported_traffic",
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_days_that_exchange() -> None:
     late = [changed(day, size) for day, size in zip(DAYS[1:], sizes, strict=True)]
     early = [changed(day, size) for day, size in zip(DAYS, sizes, strict=False)]
     claim = the_one(
-        ([*tokens, *(row for each in late for row in told(each))],
+        ([*tokens, *(row for each in late for row in told_of(each))],
          [*money, *(row for each in late for row in paid(each))], [*counted, *early]),
         "time_edge",
     )  # fmt: skip
@@ -144,7 +144,7 @@ def test_a_tier_that_is_not_reported() -> None:
     """The bill has half of the calls as a batch, at half the price."""
     tokens, money, counted = equal()
     batch = [use(each.day, each.tokens, key=each.key, tier="batch", calls=each.calls) for each in counted]
-    tokens += [row for each in batch for row in told(each)]
+    tokens += [row for each in batch for row in told_of(each)]
     money += [row for each in batch for row in paid(each)]
     claim = the_one((tokens, money, [*counted, *(replace(each, tier="") for each in counted)]), "tier_unknown")
     assert claim.amount < 0
@@ -202,19 +202,80 @@ def test_calls_that_nobody_reports() -> None:
 def test_batches_that_nobody_reports() -> None:
     tokens, money, counted = equal()
     batch = [use(day, tier="batch") for day in DAYS]
-    tokens += [row for each in batch for row in told(each)]
+    tokens += [row for each in batch for row in told_of(each)]
     money += [row for each in batch for row in paid(each)]
     assert sum(each.cost for each in batch) == the_one((tokens, money, counted), "batch_unreported").amount
 
 
 @pytest.mark.parametrize(
     ("numerator", "denominator", "cause"),
-    [(1, 2, "tier"), (11, 10, "geo"), (2, 1, "tier"), (9, 10, "discount"), (13, 10, "price_change")],
+    [(1, 2, "tier"), (11, 10, "region"), (2, 1, "tier"), (9, 10, "discount"), (13, 10, "price_change")],
 )
 def test_one_factor_for_all(numerator: int, denominator: int, cause: str) -> None:
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * numerator // denominator) for row in money]
     the_one((tokens, other, counted), cause)
+
+
+# By day, tenths of the calls that were processed in a region.
+SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
+
+
+def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides:
+    """
+    A share of the calls of each day is billed at more tenths of the price; `regions` divide that share, in tenths. They
+    are told by the ledger, or by the statement.
+    """
+    tokens, money, counted = [], [], []
+    for place, day in enumerate(DAYS):
+        shares = {name: SHARES[place] * part for name, part in regions.items()} | {"": 100 - 10 * SHARES[place]}
+        for name, share in shares.items():
+            each = use(day, {meter: count * share // 100 for meter, count in TOKENS.items()}, region=name)
+            dear = [replace(row, amount=row.amount * (at if name else 10) // 10) for row in paid(each)]
+            money += dear
+            tokens += [replace(row, region=name if told == "bill" else "") for row in told_of(each)]
+            counted.append(each if told == "ledger" else replace(each, region=""))
+    return tokens, money, counted
+
+
+@pytest.mark.parametrize("told", ["ledger", "bill"])
+@pytest.mark.parametrize("at", [11, 14])
+@pytest.mark.parametrize("regions", [{"us": 10}, {"eu-west-1": 4, "us-east-1": 6}])
+def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
+    """Whatever share of the calls it has on a day, and whether its factor is published or not."""
+    claim = the_one(dearer_in(regions, told, at), "region")
+    assert ("strong", tuple(sorted(regions))) == (claim.sure, claim.regions)
+    assert all(name in claim.evidence for name in regions)
+    assert f"billed at {at / 10:.3f} of our price" in claim.evidence
+    assert ("by the ledger" in claim.evidence) == (told == "ledger")
+
+
+def test_one_region_of_several_that_is_dearer() -> None:
+    """The others have the price of calls that are processed anywhere."""
+    tokens, money, counted = dearer_in({"us": 10}, "ledger")
+    named = [
+        replace(each, region=each.region or ("global" if place % 4 else "eu")) for place, each in enumerate(counted)
+    ]
+    assert ("us",) == the_one((tokens, money, named), "region").regions
+
+
+def test_all_calls_in_one_region() -> None:
+    """A tenth more for all of them is the region's; any other price all along is a price, and none of the region's."""
+    tokens, money, counted = equal()
+    within = [replace(each, region="us-east-1") for each in counted]
+    tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
+    assert "100.0% of them" in the_one((tokens, tenth, within), "region").evidence
+    third = [replace(row, amount=row.amount * 13 // 10) for row in money]
+    the_one((tokens, third, within), "price_change")
+    everywhere = [replace(each, region="global") for each in counted]
+    the_one((tokens, tenth, everywhere), "price_change")
+
+
+def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
+    """The shape alone: a factor that regions have."""
+    tokens, money, counted = equal()
+    claim = the_one((tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region")
+    assert ("weak", ()) == (claim.sure, claim.regions)
 
 
 def test_large_inputs() -> None:
@@ -288,7 +349,7 @@ def test_two_causes_at_once() -> None:
     """A batch that nobody reports, and a price that changed: each has its own share, and nothing is left."""
     tokens, money, counted = equal()
     batch = [use(day, tier="batch") for day in DAYS]
-    tokens += [row for each in batch for row in told(each)]
+    tokens += [row for each in batch for row in told_of(each)]
     money += [row for each in batch for row in paid(each)]
     other = [replace(row, amount=row.amount * 6 // 5) if row.meter == OUTPUT else row for row in money]
     claimed, left, difference = found((tokens, other, counted))

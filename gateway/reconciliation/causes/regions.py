@@ -1,0 +1,127 @@
+"""Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.reconciliation.cells import RATE, Regional, Split
+from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim
+from gateway.reconciliation.sides import Cell
+from gateway.reconciliation.wording import named
+
+REGION = "region"
+_ANYWHERE = frozenset({"", "global"})  # where prices are those of the price book
+_PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # by which price lists make a region dearer
+_LEAST = Decimal("0.005")  # a smaller difference of prices is none
+_LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a region explains
+# The same of what a statement tells at a published price: it divides tokens, and large inputs are dearer.
+_LEFT_UNTOLD = Decimal("0.1")
+_SHAPELESS = Decimal("0.1")  # of the difference: what one factor for all leaves at least, where regions tell them apart
+_MOST = 20  # regions that are looked at by themselves
+
+_ADVICE = (
+    "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these where the "
+    "data may leave the region."
+)
+_ADVICE_UNTOLD = "Let the source report where calls are processed, so that the ledger can tell which they are."
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a region."""
+
+    cell: Cell
+    meter: str
+    amount: int
+    worth: int
+    regional: dict[str, int]
+
+    def within(self, regions: Collection[str]) -> int:
+        return sum(self.regional.get(region, 0) for region in regions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    regions: tuple[str, ...]
+    factor: Decimal
+    is_published: bool
+    left: Decimal  # what it does not explain, of the difference
+
+    def rank(self) -> tuple[Decimal, bool, int]:
+        return round(self.left, 3), not self.is_published, -len(self.regions)
+
+
+def regional_price(case: Case) -> Iterator[Claim]:
+    """What is left of the rates of a model is a share of what was processed in some regions, the same on each day."""
+    for model in case.models():
+        for told_by, regional in (("ledger", case.split.counted_in), ("statement", case.split.billed_in)):
+            is_counted = told_by == "ledger"
+            rates = _left(case, model, regional)
+            fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
+            if fit is None:
+                continue
+            share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(each.worth for each in rates)
+            claim = case.left.take(
+                REGION,
+                [(RATE, each.cell, each.meter) for each in rates],
+                sure=STRONG if fit.left <= _LEFT else WEAK,
+                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} of them were "
+                f"processed in {named(list(fit.regions))}, which was billed at {1 + fit.factor:.3f} of our price",
+                advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
+                regions=fit.regions,
+            )
+            if claim is not None:
+                yield claim
+            break
+
+
+def are_told(split: Split, model: str) -> bool:
+    """Whether the ledger tells where calls of a model were processed."""
+    return any(cell.model == model and any(regions.values()) for (cell, _), regions in split.counted_in.items())
+
+
+def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
+    """What no test has claimed yet of the rates of a model, where a statement bills them."""
+    split, left = case.split, case.left.amounts
+    return [
+        _Rates(cell, meter, left.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
+        for (cell, meter), worth in split.worth.items()
+        if cell.model == model
+        and worth > 0
+        and (cell, meter) in split.paid
+        and ((RATE, cell, meter) in left or (RATE, cell, meter) not in split.parts)
+    ]
+
+
+def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
+    """The regions that explain the most; None if none explain nearly all."""
+    worth: dict[str, int] = defaultdict(int)
+    for each in rates:
+        for region, amount in each.regional.items():
+            if region not in _ANYWHERE and amount > 0:
+                worth[region] += amount
+    largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
+    candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
+    fits = [fit for regions in candidates if (fit := _fit(rates, regions, most)) is not None]
+    return min(fits, key=_Fit.rank, default=None)
+
+
+def _fit(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
+    """How much dearer the regions are; None unless that leaves next to nothing, and one factor for all would not do."""
+    size = sum(abs(each.amount) for each in rates)
+    amount = Decimal(sum(each.amount for each in rates))
+    inside, everything = sum(each.within(regions) for each in rates), sum(each.worth for each in rates)
+    if not size or not inside:
+        return None
+    factor, of_all = amount / inside, amount / everything
+    if factor < _LEAST:
+        return None
+    left = sum((abs(each.amount - factor * each.within(regions)) for each in rates), Decimal(0)) / size
+    by_one_factor = sum((abs(each.amount - of_all * each.worth) for each in rates), Decimal(0)) / size
+    is_published = any(abs(factor - known) <= _LEAST for known in _PUBLISHED)
+    if left > (most if is_published else _LEFT) or not (is_published or by_one_factor > _SHAPELESS):
+        return None
+    return _Fit(regions, factor, is_published, left)
