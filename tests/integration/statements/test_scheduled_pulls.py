@@ -1,0 +1,143 @@
+"""A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.app import App
+from gateway.configuration.sections import Config, ReconciliationSettings, ServerSettings, StatementPullSettings
+from gateway.statements import puller
+from gateway.statements.puller import PullState, StatementPuller
+from spool.settings import SpoolSettings
+from spool.statements.rules import day_of
+from spool.statements.values import DAY_S
+from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+DAYS, EVERY_S = 3, 6 * 3600
+SOURCES = ("openai_costs", "anthropic_analytics_costs", "github_copilot", "litellm_spend_logs")
+
+Restart = Callable[[], Awaitable[App]]
+
+
+def puller_of(app: App) -> StatementPuller:
+    found = app.services.operators.statement_puller
+    assert found is not None
+    return found
+
+
+class Installation:
+    """A server with a pull of each source, and the providers."""
+
+    def __init__(self, clock: MovedClock, providers: dict[str, Provider], start: Restart) -> None:
+        self.clock, self.providers, self.start = clock, providers, start
+
+    async def until(self, app: App, holds: Callable[[PullState], bool], *names: str) -> None:
+        """Wait until this holds for these pulls; for all of them unless some are named."""
+        async with asyncio.timeout(20):
+            while True:
+                if set(names or SOURCES) <= {each.name for each in await puller_of(app).states() if holds(each)}:
+                    return
+                await asyncio.sleep(0.01)
+
+    async def until_done(self, app: App, *names: str) -> None:
+        await self.until(app, lambda state: state.last_success == self.clock.now(), *names)
+
+    def asked(self) -> dict[str, int]:
+        return {source: len(provider.asked) for source, provider in self.providers.items()}
+
+    async def kept(self, app: App, source: str) -> dict[int, Decimal]:
+        registry = app.services.storage.registry
+        assert registry is not None
+        found: dict[int, Decimal] = {}
+        for row in await registry.statements.rows(provider=None, start=0, end=2**40):
+            if (row.source, row.unit) == (source, self.providers[source].unit):
+                found[row.start] = found.get(row.start, Decimal(0)) + row.amount
+        return found
+
+
+@pytest_asyncio.fixture
+async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Installation]:
+    monkeypatch.setattr(puller, "LOOK_EVERY_S", 0.02)
+    clock, providers, pulls = MovedClock(), {}, []
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    async with AsyncExitStack() as stack:
+        for source in SOURCES:
+            providers[source] = provider = PROVIDERS[source]()
+            provider.today = day_of(int(clock.now()))
+            server = TestServer(provider.application())
+            await server.start_server()
+            stack.push_async_callback(server.close)
+            pulls.append(
+                StatementPullSettings(
+                    name=source, source=source, key_file=key, base_url=str(server.make_url("/")), account=ACCOUNT,
+                    days=DAYS, every=EVERY_S,
+                )
+            )  # fmt: skip
+        config = Config(
+            data_dir=tmp_path / "data",
+            server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
+            spool=SpoolSettings(hold=0, counter_wait=0),
+            reconciliation=ReconciliationSettings(pull=tuple(pulls)),
+        )
+
+        async def start() -> App:
+            app = App(replace(config), version="0", clock=clock)
+            await app.start()
+            stack.push_async_callback(app.stop)
+            return app
+
+        yield Installation(clock, providers, start)
+
+
+async def test_a_server_pulls_by_itself(installation: Installation) -> None:
+    """At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is there."""
+    clock, providers = installation.clock, installation.providers
+    app = await installation.start()
+    await installation.until_done(app)
+    asked, today = installation.asked(), day_of(int(clock.now()))
+    clock.move(EVERY_S - 1)
+    await puller_of(app).pull_due()
+    assert asked == installation.asked()
+    for source, provider in providers.items():
+        assert expected(DAYS, clock.now()) == await installation.kept(app, source)
+        provider.amounts = {today - DAY_S: VALUE + 1}
+        provider.today += DAY_S
+    clock.move(DAY_S)
+    await installation.until_done(app)
+    for source, provider in providers.items():
+        wanted = expected(DAYS, clock.now(), provider.amounts)
+        assert today in wanted
+        assert wanted.items() <= (await installation.kept(app, source)).items()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_a_server_that_ends_within_a_pull(installation: Installation, source: str) -> None:
+    """The next one goes on where it was; a provider that makes one wait holds up no other pull."""
+    provider = installation.providers[source]
+    provider.hang_at = 2 + provider.requests_a_day
+    app = await installation.start()
+    async with asyncio.timeout(20):
+        await provider.hung.wait()
+    await app.stop()
+    provider.faults = {provider.hang_at + 1: web.Response(status=429, headers={"Retry-After": "4000"})}
+    app = await installation.start()
+    await installation.until(app, lambda state: state.state == "failed", source)
+    await installation.until_done(app, *(each for each in SOURCES if each != source))
+    installation.clock.move(4000)
+    await installation.until_done(app, source)
+    assert 1 == provider.asked.count(provider.asked[0])
+    assert expected(DAYS, installation.clock.now()) == await installation.kept(app, source)
