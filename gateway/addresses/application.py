@@ -21,6 +21,7 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
 from gateway.operator.admission import operator_endpoint
 from gateway.operator.body import errors_as_json
+from gateway.operator.people.role_preview import OPERATOR_ROWS
 from gateway.operator.scopes import OPENED, opened_by_scope
 from spool.clock import Clock
 
@@ -89,6 +90,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     """
     app = web.Application(middlewares=[errors_as_json])
     app[OPENED] = opened_by_scope(FOR_SENDERS)
+    app[OPERATOR_ROWS] = OPERATOR_ADDRESSES
     for row in OPERATOR_ADDRESSES:
         (method,) = row.methods
         # Names hold any character: aiohttp's own pattern of a parameter refuses braces.

@@ -14,12 +14,14 @@ from gateway.api import (
     connection_lists,
     insight_lists,
     recommendation_lists,
+    role_lists,
     view_lists,
 )
 from gateway.api.allocation import NamespaceChanges
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.api.connections import ConnectionChanges, NewConnection
 from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
+from gateway.api.roles import NewRole, RoleChanges
 from gateway.api.views import NewView, ViewChanges
 from gateway.console import pages
 from gateway.http.answers import JSON
@@ -60,6 +62,7 @@ from gateway.operator.money import (
     statements,
     views,
 )
+from gateway.operator.people import role_preview, roles
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.senders import clusters, container_files, devices
 from gateway.receivers import unit_cost
@@ -400,6 +403,16 @@ OPERATOR_ADDRESSES = (
           "Change an operator's role or password",
           takes=accounts.OperatorChanges),
     _call("DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, accounts.remove_operator, "Remove an operator"),
+    _call("GET", "/roles", ORGANIZATION_ADMINISTRATION, roles.list_roles, "List roles", lists=role_lists.ROLES),
+    _call("POST", "/roles", ORGANIZATION_ADMINISTRATION, roles.add_role, "Create a role", takes=NewRole, status=201),
+    _call("POST", "/roles/preview", ORGANIZATION_ADMINISTRATION, role_preview.preview_role,
+          "What a person or a draft of a role may do and see", takes=role_preview.RoleToPreview),
+    _call("GET", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.show_role, "Show a role, by its id or its name"),
+    _call("PATCH", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.edit_role, "Change a role", takes=RoleChanges),
+    _call("DELETE", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.remove_role,
+          "Delete a role that nobody has any more"),
+    _call("GET", "/permission-sets", ORGANIZATION_ADMINISTRATION, roles.list_permission_sets,
+          "List the permission sets of roles", lists=role_lists.PERMISSION_SET_LIST),
     _call("GET", "/audit", ORGANIZATION_ADMINISTRATION, accounts.list_audit, "List every change", lists=accounts.AUDIT),
 )
 # fmt: on

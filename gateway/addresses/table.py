@@ -10,6 +10,7 @@ from gateway.addresses.containers import CONTAINERS
 from gateway.addresses.mcp import MCP_ROWS
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.addresses.optimize import OPTIMIZE
+from gateway.addresses.roles import ROLE_ROWS
 from gateway.addresses.telemetry import TELEMETRY
 from gateway.addresses.topics import TOPICS
 from gateway.addresses.views import VIEW_ROWS
@@ -45,6 +46,7 @@ def _status(
 
 FOR_SENDERS = (
     *TELEMETRY, *TOPICS, *CONTAINERS, *BILLING, *API, *VIEW_ROWS, *BUDGET_ROWS, *ALLOCATION_ROWS, *OPTIMIZE, *MCP_ROWS,
+    *ROLE_ROWS,
 )  # fmt: skip
 ON_EVERY_LISTENER = (
     _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),

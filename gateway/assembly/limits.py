@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.configuration.sections import Config
+from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.limits import Limit
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.log.values import LogStats
+from spool.registry.roles import RoleLimits
 from spool.streams import StreamSize
 
 
@@ -40,3 +41,7 @@ def limits(
         Limit("container.max_bytes", container.max_bytes, files.sums.size),
         Limit("container.max_files", container.max_files, files.sums.known),
     ]
+
+
+def role_limits(roles: RoleSettings) -> RoleLimits:
+    return RoleLimits(most=roles.max, members=roles.max_members, filters=roles.max_filters, values=roles.max_values)

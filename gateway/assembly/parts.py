@@ -22,6 +22,7 @@ from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
+from gateway.assembly.limits import role_limits
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
@@ -301,6 +302,7 @@ class Assembler:
             event_streams=self.event_streams,
             settings=lambda: tuple(in_effect(self.config)),
             max_views=lambda: self.config.views.max,
+            role_limits=lambda: role_limits(self.config.roles),
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
             max_budgets=lambda: self.config.budgets.max,
             allocation=lambda: self.config.allocation,

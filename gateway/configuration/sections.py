@@ -277,6 +277,16 @@ class ViewSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleSettings:
+    """What people may do and see: [roles](roles.md)."""
+
+    max: int = setting(200, "roles beside the built-in ones", edge="one more: 409; delete one", least=1)
+    max_members: int = setting(1000, "members and groups of one role", edge="400; make another role", least=1)
+    max_filters: int = setting(20, "filters of one role", edge="400; publish a dimension of your own", least=1)
+    max_values: int = setting(1000, "values of all filters of one role", edge="400; use `except`", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BudgetSettings:
     """What the calls of a view may cost, and alerts before that: [budgets](budgets.md)."""
 
@@ -483,6 +493,7 @@ class Config:
     sources: Mapping[str, SourceSettings] = setting({}, "")
     ledger: LedgerSettings = setting(LedgerSettings(), "")
     views: ViewSettings = setting(ViewSettings(), "")
+    roles: RoleSettings = setting(RoleSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")

@@ -63,6 +63,7 @@ from spool.log.protocols import Log
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.roles import RoleLimits
 from spool.storage import Storage
 from spool.streams import StreamReader
 
@@ -212,6 +213,7 @@ class OperatorServices:
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     max_views: Callable[[], int] = lambda: ViewSettings().max
+    role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     budgets: BudgetEvaluator | None = None
     max_budgets: Callable[[], int] = lambda: BudgetSettings().max

@@ -90,8 +90,13 @@ async def _admit_over_http(
     )
 
 
+def is_open(row: OperatorAddress, rights: Rights) -> bool:
+    """Whether these rights open a call."""
+    return row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets
+
+
 def _check_permission(row: OperatorAddress, rights: Rights) -> None:
-    if row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets:
+    if row.needs is None or is_open(row, rights):
         return
     title = PERMISSION_SETS[row.needs].title
     message = f"this needs the permission set {title}; an Organizer can give it to you in a role"

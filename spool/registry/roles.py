@@ -159,6 +159,16 @@ class Role(RoleDraft):
     def is_builtin(self) -> bool:
         return self.id in BUILTIN
 
+    def broken(self, known: Collection[str]) -> str | None:
+        """Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they can."""
+        gone = sorted({each.dimension for each in self.filters} - set(known))
+        if not gone:
+            return None
+        return (
+            f"the ledger does not know {', '.join(gone)} any more, so the role shows no calls: add the tag to [ledger]"
+            " tags, publish a definition of the dimension, or change the role"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:

@@ -37,7 +37,7 @@ from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
 # Their bodies are questions; what assistants may write is held in test_assistants.py.
-READS_BY_POST = {"relay_mcp", "diff_definition", "validate_definition"}
+READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
 OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under its name: test_openid_sign_in.py
 ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 
@@ -174,6 +174,11 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("add_operator", "POST", "/operators", eve)
         await operators.change("edit_operator", "PATCH", "/operators/eve@example.com", {"role": "operator"})
         await operators.change("remove_operator", "DELETE", "/operators/eve@example.com")
+
+        role = {"name": "Search", "data_access": "full"}
+        await operators.change("add_role", "POST", "/roles", role)
+        await operators.change("edit_role", "PATCH", "/roles/search", {"permission_sets": ["view_costs"]})
+        await operators.change("remove_role", "DELETE", "/roles/search")
 
         wall = MovedClock()
         services.clock = SteadyClock(wall, timer=lambda: 0.0)

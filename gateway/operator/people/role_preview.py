@@ -1,0 +1,167 @@
+"""What a person may do and see, now or with a draft of a role: worked out before anything is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.api.role_lists import shown_filter
+from gateway.api.roles import NewRole, draft_of
+from gateway.http.requests import Result
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import OperatorAddress
+from gateway.operator.admission import is_open
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from spool.errors import Invalid, NotThere
+from spool.ledger import money
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.ranges import span
+from spool.ledger.slices import SlicedLedger
+from spool.registry.operators import NO_ROLE, checked_email, checked_role
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import (
+    FULL,
+    LIMITED,
+    NO_DATA,
+    Holder,
+    LedgerSlice,
+    Rights,
+    RoleDraft,
+    check_dimensions,
+    checked_role_draft,
+)
+
+RANGE = "last_30d"
+SHOWN_DIMENSIONS = ("model", "provider", "source", "team", "user")
+MAX_VALUES = 20  # of one dimension, those that cost most
+DRAFT = "Draft"  # of a role that has no name yet
+
+# The rows of the operator API: set on every application of it.
+OPERATOR_ROWS: web.AppKey[Sequence[OperatorAddress]] = web.AppKey("OPERATOR_ROWS", Sequence)
+
+
+class RoleToPreview(RequestBody):
+    """
+    A person, a draft of a role, or both: the person as a member of the draft.
+
+    `account_role` is in place of that of the person's account. `replaces` is the id or the name of the role that the
+    draft would change.
+    """
+
+    person: str | None = None
+    groups: tuple[str, ...] = ()
+    account_role: str | None = None
+    role: NewRole | None = None
+    replaces: str | None = None
+
+
+async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
+    """Nothing is kept. The costs are those of the last 30 days."""
+    given = request.body
+    if given.person is None and given.role is None and not given.groups:
+        raise Invalid("name a person, groups or a draft of a role")
+    holder = await _holder(request)
+    rights = _rights(request, holder)
+    sliced = SlicedLedger(request.services.ledger, rights.slice)
+    await sliced.catch_up(request.services.log)
+    return {
+        "preview": {
+            "person": holder.person or None,
+            "groups": list(holder.groups),
+            "account_role": holder.base,
+            "roles": list(rights.roles),
+            "permission_sets": [
+                {"id": id, "name": each.title} for id, each in PERMISSION_SETS.items() if id in rights.permission_sets
+            ],
+            "data_access": _access(rights.slice),
+            "filters": [list(map(shown_filter, part)) for part in rights.slice.parts if part],
+            "calls": _calls(request, rights),
+            **await _seen(request, sliced, rights.slice),
+        }
+    }
+
+
+async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
+    given = request.body
+    person = "" if given.person is None else checked_email(given.person)
+    base = NO_ROLE
+    if given.account_role is not None:
+        base = checked_role(given.account_role)
+    elif person:
+        try:
+            base = (await request.registry.operators.get(person)).role
+        except NotThere:
+            base = NO_ROLE
+    return Holder(person=person, groups=tuple(given.groups), base=base)
+
+
+def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
+    given, roles, services = request.body, request.registry.roles, request.services
+    if given.role is None:
+        if given.replaces is not None:
+            raise Invalid("replaces goes with a draft of a role")
+        return roles.rights(holder)
+    if not given.role.name.strip():
+        given.role.name = DRAFT
+    draft = checked_role_draft(draft_of(given.role), services.role_limits())
+    check_dimensions(draft, services.ledger.dimensions())
+    replaced = None if given.replaces is None else roles.find_any(given.replaces).id
+    return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
+
+
+def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
+    """The draft as if the person were a member of it."""
+    return RoleDraft(
+        name=draft.name,
+        data_access=draft.data_access,
+        filters=draft.filters,
+        permission_sets=draft.permission_sets,
+        members=(holder.person,),
+    )
+
+
+def _access(slice: LedgerSlice) -> str:
+    if slice.is_everything:
+        return FULL
+    return LIMITED if slice.parts else NO_DATA
+
+
+def _calls(request: OperatorRequest[RoleToPreview], rights: Rights) -> list[Mapping[str, str]]:
+    """The calls of the operator API that are open to the person, which say which pages of the console are."""
+    return [
+        {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
+        for row in request.http.app[OPERATOR_ROWS]
+        if row.needs and is_open(row, rights)
+    ]
+
+
+async def _seen(
+    request: OperatorRequest[RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
+) -> Mapping[str, object]:
+    since, until = span(RANGE, request.services.clock.now())
+    known = set(sliced.dimensions())
+    values = []
+    for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
+        rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
+        rows = sorted(rows, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+        values.append(
+            {
+                "dimension": name,
+                "values": [{"value": row.group[0], "cost": row.cost, "calls": row.calls} for row in rows[:MAX_VALUES]],
+                "left_out": max(0, len(rows) - MAX_VALUES),
+            }
+        )
+    total = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL))
+    return {
+        "dimensions": values,
+        "total": {
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "cost": total[0].cost if total else "0",
+            "calls": total[0].calls if total else 0,
+            "currency": CURRENCY_UNIT,
+        },
+    }

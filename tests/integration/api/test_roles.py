@@ -1,0 +1,184 @@
+"""Roles and permission sets over HTTP, for keys that manage them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pytest
+
+from gateway.configuration.sections import Config, RoleSettings
+from spool.registry.roles import BUILTIN
+from spool.registry.scopes import GROUPS
+from tests.integration.conftest import Serve, Serving
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+
+ALL = "/v2/access-control/roles"
+SETS = "/v2/access-control/permission_sets"
+NEW = {"name": "Search", "data_access": "limited", "filters": [{"dimension": "team", "values": ["search"]}]}
+
+
+class Manager:
+    """A key that manages roles."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self._serving = serving
+        self._key = key
+
+    @classmethod
+    async def of(cls, serving: Serving) -> Manager:
+        return cls(serving, await serving.make_key("manager", scopes=[*GROUPS["Roles & Access Control"]]))
+
+    async def ask(self, method: str, path: str, body: object = None, **query: str) -> tuple[int, Any]:
+        sent, kind = (b"", None) if body is None else (orjson.dumps(body), "application/json")
+        place = f"{path}?{urlencode(query)}" if query else path
+        answer = await self._serving.send(place, sent, kind, method=method, key=self._key)
+        return answer.status, orjson.loads(answer.body)
+
+    async def create(self, **given: Any) -> dict[str, Any]:
+        status, said = await self.ask("POST", ALL, {**NEW, **given})
+        assert 200 == status, said
+        made: dict[str, Any] = said["role"]
+        return made
+
+
+async def test_the_life_of_a_role(serving: Serving) -> None:
+    """Every field comes back, under its name; the key stands in the audit list and in the role."""
+    manager = await Manager.of(serving)
+    given = {
+        "name": "Search, without tests",
+        "description": "What search spends",
+        "data_access": "limited",
+        "filters": [
+            {"dimension": "team", "values": ["search", None], "mode": "is"},
+            {"dimension": "model", "values": ["opus"], "mode": "except"},
+        ],
+        "cost_types": [],
+        "permission_sets": ["view_recommendations", "view_costs"],
+        "members": ["ada@example.com"],
+        "groups": ["finance"],
+    }
+    made = await manager.create(**given)
+    assert given == {name: made[name] for name in given}
+    assert (False, None, "manager") == tuple(made[each] for each in ("is_builtin", "broken", "last_updated_by"))
+    assert float(made["created"]) == float(made["last_updated"]) > 1e9
+    path = f"{ALL}/{made['id']}"
+    assert (200, {"role": made}) == await manager.ask("GET", path)
+    changes = {"name": "Ads", "data_access": "none", "filters": []}
+    status, said = await manager.ask("PATCH", path, changes)
+    assert (200, changes) == (status, {name: said["role"][name] for name in changes})
+    status, said = await manager.ask("DELETE", path)
+    assert (409, True) == (status, "given to ada@example.com, the group finance" in said["error"]["message"])
+    await manager.ask("PATCH", path, {"members": [], "groups": []})
+    assert (200, {"role": {"id": made["id"]}}) == await manager.ask("DELETE", path)
+    assert 404 == (await manager.ask("GET", path))[0]
+    registry = serving.app.services.operators.require_registry()
+    rows = [row for row in await audit_rows(registry) if row.action.startswith("role.")]
+    assert ["role.create", "role.change", "role.change", "role.delete"] == [row.action for row in rows]
+
+
+async def test_roles_are_listed(serving: Serving) -> None:
+    """In the envelope of every list, by name, with the built-in ones; filters and sorts as declared."""
+    manager = await Manager.of(serving)
+    for name, members in (("b", []), ("a", ["ada@example.com", "bob@example.com"])):
+        await manager.create(name=name, members=members)
+
+    async def names(**query: str) -> list[str]:
+        status, page = await manager.ask("GET", ALL, **query)
+        assert 200 == status, page
+        assert {"roles", "pagination", "filtering", "sorting"} == set(page)
+        return [role["name"] for role in page["roles"]]
+
+    assert ["a", "b", "Member", "Operator", "Organizer"] == await names()
+    assert ["a", "b"] == await names(is_builtin="false")
+    assert ["a"] == await names(member="bob@example.com")
+    assert ["Member", "Operator", "Organizer"] == await names(data_access="full")
+    assert ["Organizer"] == await names(permission_set="organization_administration")
+    assert ["a", "b"] == (await names(sort_key="last_updated", sort_order="desc"))[:2]
+    _, first = await manager.ask("GET", ALL, limit="2")
+    cursor = first["pagination"]["cursor"]["next_cursor"]
+    assert ["Member", "Operator"] == await names(limit="2", cursor=cursor)
+    assert 400 == (await manager.ask("GET", ALL, colour="red"))[0]
+
+
+async def test_permission_sets_are_listed(serving: Serving) -> None:
+    """The published names, word for word, among them."""
+    manager = await Manager.of(serving)
+    status, page = await manager.ask("GET", SETS)
+    assert 200 == status
+    names = [each["name"] for each in page["permission_sets"]]
+    assert sorted(names, key=str.casefold) == names
+    assert set(names) >= {
+        "View Recommendations",
+        "View Telemetry Stream Settings",
+        "Organization Administration",
+        "Modify Dimension Definitions",
+        "API key management",
+    }
+    [one] = (await manager.ask("GET", SETS, id="api_key_management"))[1]["permission_sets"]
+    assert ["view_operation"] == one["includes"]
+
+
+@pytest.mark.parametrize("id", BUILTIN)
+async def test_built_in_roles_are_read_alone(serving: Serving, id: str) -> None:
+    """Their times are null; a change and a deletion are refused with the reason."""
+    manager = await Manager.of(serving)
+    status, said = await manager.ask("GET", f"{ALL}/{id}")
+    role = said["role"]
+    assert (200, True, None, None) == (status, role["is_builtin"], role["created"], role["last_updated_by"])
+    for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
+        status, said = await manager.ask(method, f"{ALL}/{id}", body)
+        assert (409, True) == (status, "is built in" in said["error"]["message"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": ""}, "name has"),
+        ({"data_access": "some"}, "full, limited, none"),
+        ({"filters": []}, "needs at least one filter"),
+        ({"filters": [{"dimension": "colour", "values": ["red"]}]}, "costs are known by model"),
+        ({"filters": [{"dimension": "team", "values": []}]}, "at least one value"),
+        ({"filters": [{"dimension": "team", "values": ["a"], "mode": "not"}]}, "is, except"),
+        ({"filters": [{"dimension": "team"}]}, "values"),
+        ({"permission_sets": ["everything"]}, "view_costs"),
+        ({"cost_types": ["real_cost"]}, "every cost type"),
+        ({"members": ["ada"]}, "e-mail address"),
+        ({"members": [7]}, "str"),
+        ({"groups": ["a\nb"]}, "groups has"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_what_is_refused(serving: Serving, change: dict[str, Any], said: str) -> None:
+    """400 names the field and the rule, when a role is made and when it is changed."""
+    manager = await Manager.of(serving)
+    made = await manager.create()
+    for method, path, body in (
+        ("POST", ALL, {**NEW, "name": "Other", **change}),
+        ("PATCH", f"{ALL}/{made['id']}", change),
+    ):
+        status, answer = await manager.ask(method, path, body)
+        assert (400, True) == (status, said in answer["error"]["message"]), answer
+    assert 409 == (await manager.ask("POST", ALL, {**NEW, "name": "MEMBER"}))[0]
+
+
+async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
+    """At each edge: what is allowed passes, one more is refused and names the setting."""
+    serving = await serve(config=Config(roles=RoleSettings(max=2, max_members=2, max_filters=2, max_values=3)))
+    manager = await Manager.of(serving)
+    team = {"dimension": "team", "values": ["a", "b"]}
+    model = {"dimension": "model", "values": ["m"]}
+    made = await manager.create(filters=[team, model], members=["a@x.y"], groups=["g"])
+    for change, setting in (
+        ({"filters": [model] * 3}, "roles.max_filters"),
+        ({"filters": [team, team]}, "roles.max_values"),
+        ({"members": ["a@x.y", "b@x.y"]}, "roles.max_members"),
+    ):
+        status, said = await manager.ask("PATCH", f"{ALL}/{made['id']}", change)
+        assert (400, True) == (status, setting in said["error"]["message"]), said
+    await manager.create(name="Ads")
+    status, said = await manager.ask("POST", ALL, {**NEW, "name": "Third"})
+    assert (409, True) == (status, "roles.max" in said["error"]["message"])

@@ -1,0 +1,194 @@
+"""Roles for operators: the operator API, what a preview says, and who may change what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.registry import operators
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import ALL, PERMISSION_SETS
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+SPENT = (("search", "o3", 0, "1"), ("search", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4"), ("search", "o3", 40, "8"))
+BOB, PASSWORD = "bob@example.com", "correct horse battery"
+NEW = {
+    "name": "Search & co",
+    "data_access": "limited",
+    "filters": [{"dimension": "team", "values": ["search"]}],
+    "permission_sets": ["view_costs"],
+    "members": [BOB],
+}
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "SCRYPT_N", 2)
+    monkeypatch.setattr(operators, "SCRYPT_P", 1)
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    now = NOW.timestamp()
+    async with operator_server(tmp_path, clock=MovedClock(now)) as server:
+        calls = [
+            call(number, at=now - days * 86400, team=team, request_model=model, cost=cost, cost_source="reported")
+            for number, (team, model, days, cost) in enumerate(SPENT)
+        ]
+        await add(server.services.log, *calls)
+        yield server
+
+
+async def signed_in(server: OperatorServer, email: str, role: str) -> dict[str, str]:
+    await server.ask("POST", "/operators", {"email": email, "password": PASSWORD, "role": role})
+    answer = await server.over_http("POST", "/sessions", {"email": email, "password": PASSWORD})
+    assert 201 == answer.status, answer.payload
+    return {
+        "Cookie": f"tollhouse={answer.cookies['tollhouse'].value}",
+        "X-CSRF-Token": answer.payload["session"]["csrf_token"],
+    }
+
+
+async def preview(server: OperatorServer, **given: Any) -> dict[str, Any]:
+    answer = await server.ask("POST", "/roles/preview", given)
+    assert 200 == answer.status, answer.payload
+    found: dict[str, Any] = answer.payload["preview"]
+    return found
+
+
+async def test_the_life_of_a_role(server: OperatorServer) -> None:
+    """By its id or its name, with the rules and fields that keys meet."""
+    made = (await server.ask("POST", "/roles", NEW)).payload["role"]
+    assert made == (await server.ask("GET", f"/roles/{made['id']}")).payload["role"]
+    changed = await server.ask("PATCH", "/roles/SEARCH%20&%20co", {"description": "What search spends"})
+    assert (made["id"], "What search spends") == tuple(changed.payload["role"][each] for each in ("id", "description"))
+    listed = await server.ask("GET", "/roles", is_builtin="false")
+    assert [changed.payload["role"]] == listed.payload["roles"]
+    assert (409, "already_exists") == (await server.ask("POST", "/roles", NEW)).error[:2]
+    assert (400, "invalid") == (await server.ask("POST", "/roles", {**NEW, "name": ""})).error[:2]
+    assert BOB in (await server.ask("DELETE", f"/roles/{made['id']}")).error[2]
+    await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})
+    assert {"deleted": made["id"]} == (await server.ask("DELETE", f"/roles/{made['id']}")).payload
+    assert (404, "not_found") == (await server.ask("GET", "/roles/search")).error[:2]
+    assert len(PERMISSION_SETS) == len((await server.ask("GET", "/permission-sets")).payload["permission_sets"])
+
+
+async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> None:
+    """Rights, calls that are open, values and costs of the last 30 days within the slice: recounted here."""
+    await server.ask("POST", "/roles", NEW)
+    seen = await preview(server, person=BOB.upper())
+    assert (BOB, "none", ["Search & co"], "limited") == tuple(
+        seen[each] for each in ("person", "account_role", "roles", "data_access")
+    )
+    assert [[{"dimension": "team", "values": ["search"], "mode": "is"}]] == seen["filters"]
+    assert [{"id": "view_costs", "name": "View Costs"}] == seen["permission_sets"]
+    opened = {f"{each['method']} {each['path']}" for each in seen["calls"]}
+    assert {"GET /report"} == opened & {"GET /report", "GET /keys", "POST /views", "GET /session", "POST /sessions"}
+    values = {each["dimension"]: each for each in seen["dimensions"]}
+    assert [{"value": "search", "cost": "3", "calls": 2}] == values["team"]["values"]
+    assert ["gpt-4o", "o3"] == [each["value"] for each in values["model"]["values"]]
+    assert ("3", 2, "USD") == tuple(seen["total"][each] for each in ("cost", "calls", "currency"))
+    everything = await preview(server, person=BOB, account_role="viewer")
+    assert (["Member", "Search & co"], "full", "7") == (
+        everything["roles"],
+        everything["data_access"],
+        everything["total"]["cost"],
+    )
+
+
+async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -> None:
+    """Alone, with a person beside what the person has, and in place of the role that it would change."""
+    made = (await server.ask("POST", "/roles", NEW)).payload["role"]
+    draft = {
+        "name": "",
+        "data_access": "limited",
+        "filters": [{"dimension": "team", "values": ["search"], "mode": "except"}],
+    }
+    alone = await preview(server, role=draft)
+    assert (None, ["Draft"], "4", []) == (alone["person"], alone["roles"], alone["total"]["cost"], alone["calls"])
+    both = await preview(server, role=draft, person=BOB)
+    assert (["Draft", "Search & co"], "7") == (both["roles"], both["total"]["cost"])
+    instead = await preview(server, role=draft, person=BOB, replaces=made["id"])
+    assert (["Draft"], "4") == (instead["roles"], instead["total"]["cost"])
+    assert [made] == (await server.ask("GET", "/roles", is_builtin="false")).payload["roles"]
+    nothing = await preview(server, person="eve@example.com")
+    assert ("none", "0", [[]] * 5) == (
+        nothing["data_access"],
+        nothing["total"]["cost"],
+        [each["values"] for each in nothing["dimensions"]],
+    )
+
+
+async def test_a_group_is_previewed(server: OperatorServer) -> None:
+    """What everybody of an OpenID group has by roles."""
+    await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
+    assert ["Search & co"] == (await preview(server, groups=["finance"]))["roles"]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        ({}, 400, "name a person"),
+        ({"person": "bob"}, 400, "e-mail address"),
+        ({"person": BOB, "account_role": "king"}, 400, "none, viewer"),
+        ({"person": BOB, "replaces": "x"}, 400, "replaces goes with a draft"),
+        ({"role": {"name": "x", "data_access": "full"}, "replaces": "nobody"}, 404, "no role"),
+        ({"role": {"name": "x", "data_access": "limited"}}, 400, "at least one filter"),
+        ({"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}}, 400, "costs are known by"),
+    ],
+)
+async def test_what_cannot_be_previewed(server: OperatorServer, given: Any, status: int, said: str) -> None:
+    """The message names the field and the rule."""
+    answer = await server.ask("POST", "/roles/preview", given)
+    assert (status, True) == (answer.status, said in answer.error[2]), answer.payload
+
+
+async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> None:
+    """Twenty of each dimension, those that cost most; the answer says how many are left out."""
+    calls = [
+        call(
+            100 + number, at=NOW.timestamp(), team="search", user=f"u{number}", cost=str(number), cost_source="reported"
+        )
+        for number in range(30)
+    ]
+    await add(server.services.log, *calls)
+    users = next(each for each in (await preview(server, person=ADA, account_role="viewer"))["dimensions"]
+                 if each["dimension"] == "user")  # fmt: skip
+    assert (20, "u29") == (len(users["values"]), users["values"][0]["value"])
+    assert users["left_out"] > 0
+
+
+async def test_nobody_takes_his_own_administration_away(server: OperatorServer) -> None:
+    """Over HTTP, as a member of a role; another Organizer may."""
+    await server.ask("POST", "/operators", {"email": ADA, "password": PASSWORD, "role": "admin"})
+    sets = ["organization_administration"]
+    role = {"name": "People", "data_access": "full", "permission_sets": sets, "members": [BOB]}
+    made = (await server.ask("POST", "/roles", role)).payload["role"]
+    bobs = await signed_in(server, BOB, "none")
+    refused = await server.over_http("PATCH", f"/roles/{made['id']}", {"members": []}, headers=bobs)
+    assert (409, True) == (refused.status, "your own administration" in refused.error[2])
+    assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
+    assert 403 == (await server.over_http("GET", "/roles", headers=bobs)).status
+
+
+async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorServer) -> None:
+    """The last one by a role is kept as the last account with the role admin is."""
+    await signed_in(server, BOB, "none")
+    role = {"name": "All", "data_access": "full", "permission_sets": sorted(ALL), "members": [BOB]}
+    made = (await server.ask("POST", "/roles", role)).payload["role"]
+    refused = await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})
+    assert (409, True) == (refused.status, "bob@example.com is the last enabled Organizer" in refused.error[2])
+    assert 409 == (await server.ask("PATCH", f"/operators/{BOB}", {"status": "Disabled"})).status
+    assert (await server.registry.operators.get(BOB)).disabled is False
+    await server.registry.operators.add(ADA, role="admin", password=PASSWORD, actor=Actor("root", "here"))
+    assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
