@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from gateway.api.insight_lists import seconds
 from gateway.budgets.evaluator import BudgetEvaluator
@@ -17,6 +18,7 @@ from spool.ledger import money
 from spool.record import NS, rfc3339
 from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert
 from spool.registry.budgets import GRANULARITIES, MEASURES, REAL_COST, SpendBudget
+from spool.registry.views import View
 
 _NO_PERCENT = -1  # sorts before every percent
 
@@ -179,8 +181,18 @@ def with_state(services: OperatorServices, budget: SpendBudget) -> ShownBudget:
     return ShownBudget(budget=budget, problem=problem, percent=_furthest(evaluated) if evaluated else None)
 
 
-def budget_rows(services: OperatorServices) -> MemoryRows[ShownBudget]:
-    return MemoryRows([with_state(services, budget) for budget in services.require_registry().budgets.all()])
+def budget_rows(
+    services: OperatorServices,
+    shows: Callable[[SpendBudget], bool] = lambda _: True,
+    shows_view: Callable[[View | None], bool] = lambda _: True,
+) -> MemoryRows[ShownBudget]:
+    """The budgets that are shown. A percent that was evaluated inside another view than is shown is left out."""
+    found = []
+    for budget in filter(shows, services.require_registry().budgets.all()):
+        row, evaluated = with_state(services, budget), services.require_budgets().figures.get(budget.id)
+        is_shown = evaluated is None or shows_view(evaluated.view)
+        found.append(row if is_shown else replace(row, percent=None))
+    return MemoryRows(found)
 
 
 async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow]:
@@ -210,8 +222,8 @@ async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow
     )
 
 
-async def alert_rows(services: OperatorServices, id: str) -> MemoryRows[AlertRow]:
-    """NotThere if there is no such budget."""
+async def alert_rows(services: OperatorServices, id: str, *, since: float = 0.0) -> MemoryRows[AlertRow]:
+    """Those that came about since a time. NotThere if there is no such budget."""
     table = services.require_registry().budgets
     return MemoryRows(
         [
@@ -219,6 +231,7 @@ async def alert_rows(services: OperatorServices, id: str) -> MemoryRows[AlertRow
             for period in await table.alerts(table.get(id).id)
             for owner, alerts in period.owners.items()
             for alert in alerts
+            if alert.since >= since
         ]
     )
 

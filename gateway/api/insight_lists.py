@@ -47,17 +47,21 @@ def seconds(at: float) -> str:
 INSIGHTS: List[Insight] = List(
     root="insights",
     show=shown,
-    identity=Sort(field=SortField("id")),
+    identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
-        "category": Sort(field=SortField("category")),
-        "cost_impact": Sort(field=SortField("cost_impact", numeric=True)),  # to sort by; what is shown is exact
-        "effort": Sort(field=SortField("effort", words=EFFORTS)),
-        "last_updated": Sort(field=SortField("last_updated")),
-        "status": Sort(field=SortField("status", words=STATUSES)),
-        "title": Sort(field=SortField("title")),
+        "category": Sort(field=SortField("category"), value=lambda insight: insight.category),
+        "cost_impact": Sort(  # to sort by; what is shown is exact
+            field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
+        ),
+        "effort": Sort(field=SortField("effort", words=EFFORTS), value=lambda insight: EFFORTS.index(insight.effort)),
+        "last_updated": Sort(field=SortField("last_updated"), value=lambda insight: insight.last_updated),
+        "status": Sort(field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)),
+        "title": Sort(field=SortField("title"), value=lambda insight: insight.title),
     },
     default_sort=("status", "asc"),
-    filters={"status": Filter(field="status", valid_values=STATUSES)},
+    filters={
+        "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
+    },
 )
 
 COMMENTS: List[Comment] = List(

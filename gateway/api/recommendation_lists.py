@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
@@ -12,7 +12,6 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.recommendations.facts import RecommendationType, concerned
 from gateway.recommendations.list import TYPES
 from gateway.schemas import TEXT, closed
-from spool.ledger.ledger import Ledger
 from spool.registry.insights import EFFORTS, STATUSES
 from spool.registry.recommendations import CONFIDENCES, Recommendation, RecommendationComment, TypeSettings
 from spool.registry.registry import Registry
@@ -171,13 +170,11 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
     return MemoryRows([ShownType(type=each, settings=_settings(settings, each.NAME)) for each in TYPES])
 
 
-async def dimension_rows(registry: Registry, ledger: Ledger) -> MemoryRows[ShownDimension]:
-    kept = [each.saving.dimensions for each in await registry.recommendations.all() if each.is_open]
-    values = {
-        name: sorted({value for each in kept for value in each.get(name, ())})
-        for name in concerned(ledger.own_dimensions())
-    }
-    return MemoryRows([ShownDimension(id=name, values=found) for name, found in values.items()])
+def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
+    """With the values that open recommendations have."""
+    found = [each.saving.dimensions for each in kept if each.is_open]
+    values = {name: sorted({value for each in found for value in each.get(name, ())}) for name in concerned(dimensions)}
+    return MemoryRows([ShownDimension(id=name, values=each) for name, each in values.items()])
 
 
 def _settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:

@@ -7,7 +7,7 @@ No paths are published for these scopes: the addresses and fields are Tollhouse'
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from gateway.errors import Refusal
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
 from gateway.rate_cards.card import CardUnreadable
+from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME
 from spool.errors import Invalid, NotThere
 from spool.record import decimal_text
@@ -115,7 +116,8 @@ async def update_recommendation_type(request: KeyRequest[TypeChanges]) -> Result
 
 async def get_available_dimensions(request: KeyRequest[None]) -> Result:
     services = request.services.operators
-    rows = await dimension_rows(services.require_registry(), services.ledger)
+    kept = await services.require_registry().recommendations.all()
+    rows = dimension_rows(kept, services.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -152,10 +154,15 @@ async def check(request: KeyRequest[SavingsCheck]) -> Result:
     return await check_savings(services, request.body)
 
 
-async def change_recommendations(registry: Registry, given: RecommendationChanges, actor: Actor) -> Result:
-    """The answer has a result for each id, in the order in which they were given."""
+async def change_recommendations(
+    registry: Registry, given: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
+) -> Result:
+    """
+    The answer has a result for each id, in the order in which they were given. What is `hidden` from the actor is
+    answered as if it were not there.
+    """
     table = registry.recommendations
-    changed = await table.update(given.ids, status=given.status, assignee=given.assignee, actor=actor)
+    changed = await table.update(given.ids, status=given.status, assignee=given.assignee, actor=actor, hidden=hidden)
     return {
         "recommendations": [
             {"id": id, "error": "there is no recommendation with this id"}
@@ -187,13 +194,13 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
     return {"comments": [shown_recommendation_comment(comment) for comment in added]}
 
 
-async def check_savings(services: OperatorServices, given: SavingsCheck) -> Result:
-    """How many savings a look would find now, and of how much, by type; nothing is kept."""
+async def check_savings(services: OperatorServices, given: SavingsCheck, may_see: Chosen = lambda _: True) -> Result:
+    """How many savings a look at calls that one may see would find now, and of how much, by type; nothing is kept."""
     if given.type is not None:
         check_type(given.type)
     filters = _checked_filter(given.filter, services.ledger.own_dimensions())
     try:
-        found = await services.require_adviser().check(type=given.type, filters=filters)
+        found = await services.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(503, "unavailable", "The price card cannot be read; the operator finds why in the log.") from None
     amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in found.savings]

@@ -6,6 +6,7 @@ Beside the published fields stand Tollhouse's own: what a report of the view sho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -63,8 +64,9 @@ VIEWS: List[ShownView] = List(
 )
 
 
-def view_rows(services: OperatorServices) -> MemoryRows[ShownView]:
-    return MemoryRows([with_state(services, view) for view in services.require_registry().views.all()])
+def view_rows(services: OperatorServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
+    kept = services.require_registry().views.all()
+    return MemoryRows([with_state(services, view) for view in kept if shows(view)])
 
 
 def with_state(services: OperatorServices, view: View) -> ShownView:

@@ -149,7 +149,16 @@ def usable_view(services: OperatorServices, word: str) -> View:
     try:
         view = services.require_registry().views.find_any(word)
     except NotThere as error:
-        raise Refusal(400, "invalid_parameter", f"view: {error}") from None
+        raise unknown_view(error) from None
+    return check_usable(services, view)
+
+
+def unknown_view(error: NotThere) -> Refusal:
+    return Refusal(400, "invalid_parameter", f"view: {error}")
+
+
+def check_usable(services: OperatorServices, view: View) -> View:
+    """The view itself. Refusal 400 for a broken one."""
     if reason := view.broken(services.ledger.dimensions()):
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
     return view

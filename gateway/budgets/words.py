@@ -13,7 +13,7 @@ from gateway.insights.findings import finding, money, named
 from spool.ledger import money as units
 from spool.registry.budget_alerts import ACTUAL, CORRECTED, FORECAST, Alert
 from spool.registry.budgets import COST, SpendBudget
-from spool.registry.insights import LOW, Finding
+from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
 from spool.registry.tables.budgets import FINDER
 
@@ -111,6 +111,7 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
         effort=LOW,
         impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
         newest=max(each.alert.fired_at or each.alert.since for each in standing),
+        concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
+from typing import Protocol
 
 from gateway.api.costs import check_span, moment
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
@@ -13,7 +14,6 @@ from gateway.comparison.split import Driver, Group, Spending, split, together
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.counting import OTHER
-from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import RANGES, preceding, span
 
@@ -29,7 +29,13 @@ class Comparison:
     total: Driver
 
 
-async def compare(ledger: Ledger, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
+class AnswersCosts(Protocol):
+    """A ledger, or what somebody may see of one."""
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
+
+
+async def compare(ledger: AnswersCosts, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
     """NotKept if one of the times divides a sum."""
     measures = (*needed(USAGE_AMOUNT, ()), "unpriced", "reported")
     before, now = [

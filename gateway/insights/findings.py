@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
 
-from spool.registry.insights import Draft, Finding, dollars
+from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
 MAX_FINDINGS = 20  # of one detector in one run: the most costly ones are kept
@@ -26,6 +26,7 @@ def finding(
     impact: Decimal = Decimal(0),
     newest: float | None = None,
     channels: tuple[str, ...] = (),
+    concerns: Concerned | None = None,
 ) -> Finding:
     """Builds a finding. `subject` identifies it among those of its detector, also when found again."""
     digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
@@ -36,7 +37,7 @@ def finding(
         effort=effort,
         cost_impact=dollars(impact),
     )
-    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels)
+    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels, concerns=concerns)
 
 
 def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:

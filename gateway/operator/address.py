@@ -10,6 +10,8 @@ from gateway.http.key_carriage import CSRF, SESSION
 
 SAFE_METHODS = ("GET", "HEAD")
 SIGNED_IN = ""  # needed: nothing but to be signed in
+# What a call shows of the calls to models, and what is made of them: all, what the person may see, or nothing.
+WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 OPERATOR_REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule that the message states",
@@ -28,12 +30,14 @@ OPERATOR_REFUSALS: Mapping[int, str] = {
 @dataclass(frozen=True, kw_only=True)
 class OperatorAddress(Address):
     """
-    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in.
+    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in. `shows` WHOLE is refused to
+    people who may see a part of the calls alone; with SLICED the handler leaves the rest out.
 
     A call that is not GET changes something and needs the CSRF token.
     """
 
     needs: str | None
+    shows: str = WHOLE
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property

@@ -20,7 +20,7 @@ from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
-from gateway.operator.address import SAFE_METHODS, SIGNED_IN, OperatorAddress
+from gateway.operator.address import SAFE_METHODS, SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest
 from spool.registry.operators import ADMIN, Actor
@@ -45,6 +45,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             _check_origin(request, services.hosts)
             admitted = await _admit_over_http(request, row, services)
         _check_permission(row, admitted.rights)
+        _check_data(row, admitted)
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
@@ -101,6 +102,16 @@ def _check_permission(row: OperatorAddress, rights: Rights) -> None:
     title = PERMISSION_SETS[row.needs].title
     message = f"this needs the permission set {title}; an Organizer can give it to you in a role"
     raise Refusal(403, "permission_set", message)
+
+
+def _check_data(row: OperatorAddress, admitted: OperatorRequest[object]) -> None:
+    if row.shows == WHOLE and admitted.is_limited:
+        roles = ", ".join(admitted.rights.roles) or "you have no role"
+        message = (
+            f"this is about all calls, and you may see some of them alone ({roles}); an Organizer can give you a role"
+            " with full data access"
+        )
+        raise Refusal(403, "limited_data", message)
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:

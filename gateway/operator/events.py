@@ -101,7 +101,7 @@ async def list_event_types(request: OperatorRequest[None]) -> Result:
 async def list_events(request: OperatorRequest[None]) -> Result:
     """The newest events that pass. `looked_through` says how far back was looked."""
     services = request.services
-    found = await newest(services.log, (USAGE_EVENTS,))
+    found = await newest(request, (USAGE_EVENTS,))
     rows = [
         _KeptEvent(kept, kept.record, services.event_amount(kept.record))
         for kept in found

@@ -6,11 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
+from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
 from gateway.operator.body import RequestBody
+from gateway.operator.money.visible import insight_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
@@ -51,33 +53,37 @@ def inspector(services: OperatorServices) -> Inspector:
 
 
 async def list_insights(request: OperatorRequest[None]) -> Result:
-    return await request.list(INSIGHTS, insight_rows(request.registry))
+    if not request.is_limited:
+        return await request.list(INSIGHTS, insight_rows(request.registry))
+    visible = await visible_to(request)
+    found = await request.registry.insights.found()
+    return await request.list(INSIGHTS, MemoryRows([each for each in found if visible.insight(each)]))
 
 
 async def show_insight(request: OperatorRequest[None]) -> Result:
-    table, id = request.registry.insights, request.word("id")
-    insight, comments = await table.get(id), await table.comments(id)
+    insight = await insight_of(request, request.word("id"))
+    comments = await request.registry.insights.comments(insight.id)
     return {"insight": shown(insight), "comments": [shown_comment(comment) for comment in comments]}
 
 
 async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     given = request.body
-    table = request.registry.insights
+    id, table = (await insight_of(request, request.word("id"))).id, request.registry.insights
     changes: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
-    insight = await table.change(request.word("id"), status=given.status, fields=changes, actor=request.actor)
+    insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 
 async def list_comments(request: OperatorRequest[None]) -> Result:
-    id = request.word("id")
+    id = (await insight_of(request, request.word("id"))).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
 async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     given = request.body
-    table = request.registry.insights
-    comment = await table.comment(request.word("id"), given.message, actor=request.actor)
+    insight, table = await insight_of(request, request.word("id")), request.registry.insights
+    comment = await table.comment(insight.id, given.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
 
 

@@ -11,6 +11,7 @@ from gateway.errors import Refusal
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.http.services import OperatorServices
+from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
 from spool.registry.roles import Rights
@@ -39,6 +40,16 @@ class OperatorRequest(AdmittedRequest[Body]):
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
             raise Refusal(404, "not_found", f"{name} is a whole number")
         return int(text)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the person may see a part of the calls alone, or none."""
+        return not self.rights.slice.is_everything
+
+    @property
+    def ledger(self) -> SlicedLedger:
+        """The ledger as the person may see it."""
+        return SlicedLedger(self.services.ledger, self.rights.slice)
 
     @property
     def registry(self) -> Registry:

@@ -74,11 +74,18 @@ async def _try(
 
 
 async def show_session(request: OperatorRequest[None]) -> Result:
-    """The session, the version, and where telemetry goes: only who is signed in learns it."""
+    """The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns it."""
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _shown(request.session) if request.session else session
     services = request.services
-    return {"session": shown, "version": services.version, "telemetry_url": services.urls().telemetry}
+    rights = {
+        "permission_sets": sorted(request.rights.permission_sets),
+        "roles": list(request.rights.roles),
+        "is_limited": request.is_limited,
+    }
+    return {
+        "session": shown, "rights": rights, "version": services.version, "telemetry_url": services.urls().telemetry,
+    }  # fmt: skip
 
 
 async def sign_out(request: OperatorRequest[None]) -> Result:

@@ -68,12 +68,23 @@ class Adviser:
             merged = await self._table.merge(found, looked_for=evaluation.looked_for, realized=realized)
             return Look(merged=merged, failed=evaluation.failed)
 
-    async def check(self, *, type: str | None = None, filters: Mapping[str, Sequence[str]] | None = None) -> Check:
-        """What would be found now of one type, or of all, among the calls that pass the filters; nothing is kept."""
+    async def check(
+        self,
+        *,
+        type: str | None = None,
+        filters: Mapping[str, Sequence[str]] | None = None,
+        may_see: Chosen = lambda _: True,
+    ) -> Check:
+        """
+        What would be found now of one type, or of all, among the calls that pass the filters and that one may see;
+        nothing is kept.
+        """
         async with self._turn:
             known = await self._known()
-            chosen = chosen_by(filters or {})
-            evaluation, found = await self._evaluate(known, self._clock.now(), type=type, chosen=chosen)
+            passes = chosen_by(filters or {})
+            evaluation, found = await self._evaluate(
+                known, self._clock.now(), type=type, chosen=lambda each: passes(each) and may_see(each)
+            )
             return Check(savings=found, spent=money.text(evaluation.spent), failed=evaluation.failed)
 
     async def run(self) -> None:

@@ -126,6 +126,7 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
         measured_by=dict(found.measured_by),
         first_day=_day(min(days)),
         last_day=_day(max(days)),
+        concerns=found.work.values if found.work else {},
     )
 
 

@@ -57,6 +57,11 @@ class Work(NamedTuple):
         """The dimensions that stay when the model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
+    @property
+    def values(self) -> dict[str, str]:
+        """All of it, by dimension."""
+        return {**self.measured_by, "provider": self.provider, "model": self.model}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentCall:
@@ -96,7 +101,8 @@ class Opportunity:
     """
     What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of a use.
 
-    `formula` says how the sum of the claims was reached, with its numbers.
+    `formula` says how the sum of the claims was reached, with its numbers. `work` is the one that all texts and numbers
+    are of, None if they are of others, too.
     """
 
     subject: Sequence[str]
@@ -108,6 +114,7 @@ class Opportunity:
     current: Processing
     recommended: Processing
     measured_by: Mapping[str, str]
+    work: Work | None = None
 
     @property
     def gross(self) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
+from math import prod
 
 from spool.ledger.counting import OTHER, OWNERS, WORK
 from spool.ledger.derived import Derived
@@ -23,6 +25,7 @@ Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
 _NAME = "(slice)"
 _YES = "yes"
 _MEMO = 10_000
+_MOST_COMBINATIONS = 1000  # of included values, of which a derived dimension is made one by one
 
 
 class SlicedLedger:
@@ -36,6 +39,11 @@ class SlicedLedger:
     @property
     def is_whole(self) -> bool:
         return self._slice.is_everything
+
+    @property
+    def limits(self) -> Sequence[str]:
+        """The dimensions whose values decide what is in the slice."""
+        return self._slice.dimensions
 
     async def catch_up(self, log: ReadableLog) -> int:
         return await self._ledger.catch_up(log)
@@ -95,9 +103,20 @@ class SlicedLedger:
 
         def is_contained(include: Wanted, exclude: Wanted) -> bool:
             is_exact = not has_joint or self._leaves_joint_out(include)
-            return is_exact and self._slice.contains(include, exclude)
+            return is_exact and self._slice.contains({**self._made_of(include), **include}, exclude)
 
         return is_contained
+
+    def _made_of(self, include: Wanted) -> Wanted:
+        """The values of derived dimensions that the values of their sources make, where there are not too many."""
+        found = {}
+        for name in set(self._slice.dimensions) & set(self._derived):
+            derived = self._derived[name]
+            chosen = [include.get(source) for source in derived.sources]
+            if all(chosen) and prod(len(values or ()) for values in chosen) <= _MOST_COMBINATIONS:
+                combined = product(*(values or () for values in chosen))
+                found[name] = tuple(dict.fromkeys(map(derived.value, combined)))
+        return found
 
     def _membership(self) -> Derived:
         """The dimension that is _YES for what is in the slice."""

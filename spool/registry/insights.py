@@ -6,11 +6,14 @@ Statuses, efforts and field names are those of the published interface (part 2.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from urllib.parse import urlsplit
 
-from spool.errors import Invalid
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
 from spool.registry.texts import check_one_of, storable
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
@@ -41,19 +44,29 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Concerned:
+    """Calls by a filter as views have it: values by dimension. "" is unknown."""
+
+    include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
     What a detector found. `key` is the same whenever it finds the same thing again.
 
     `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new again
     when there is evidence from after it was addressed, or when the state went away and came back. `channels` are told
-    when it opens, whatever else they are told of.
+    when it opens, whatever else they are told of. `concerns` are calls that everything it says is of, None if that
+    cannot be said: who may see some calls alone sees it if these are among them.
     """
 
     key: str
     draft: Draft
     newest: float | None = None
     channels: tuple[str, ...] = ()
+    concerns: Concerned | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +88,15 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
+    concerns: str = ""  # see Finding, as JSON; "" for None
+
+    @property
+    def concerned(self) -> Concerned | None:
+        """RegistryDamaged if it cannot be read."""
+        try:
+            return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
+        except msgspec.DecodeError as error:
+            raise RegistryDamaged(f"what an insight is about cannot be read: {error}") from error
 
     def returns(self, newest: float | None) -> bool:
         """Whether finding it again, with evidence up to `newest`, opens it again."""
@@ -165,6 +187,11 @@ def checked_comment(text: str) -> str:
     if not text.strip():
         raise Invalid("a comment needs a text")
     return _text("text", text.strip(), MAX_TEXT)
+
+
+def stored_concern(concerns: Concerned | None) -> str:
+    """As an insight keeps it."""
+    return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 
 def dollars(amount: Decimal) -> str:

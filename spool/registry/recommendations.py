@@ -40,7 +40,9 @@ class Saving:
 
     `spent` is what the tokens concerned cost, `gross_savings` what of it this alone would save, `monthly_savings` what
     is left of that after larger recommendations on the same tokens. `measured_by` are the values of dimensions under
-    which the work goes on once this is done: the realised savings are measured there.
+    which the work goes on once this is done: the realised savings are measured there. `concerns` are values of
+    dimensions that all calls have of which anything is said, empty if it speaks of others too: who may see some calls
+    alone sees it if these are among them.
     """
 
     key: str
@@ -61,6 +63,7 @@ class Saving:
     measured_by: Mapping[str, str]
     first_day: str
     last_day: str
+    concerns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.findings import finding, hour, money, named, ordered
-from spool.registry.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Concerned, Finding
 
 NAME = "retry_storm"
 LEAST_ERRORS = 30  # in an hour
@@ -52,4 +52,5 @@ def _finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
         effort=MEDIUM,
         impact=cost,
         newest=max(each.start for each in hours),
+        concerns=Concerned(include={"source": (source or "",), "model": (model or "",), "team": (team or "",)}),
     )

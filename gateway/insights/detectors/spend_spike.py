@@ -10,7 +10,7 @@ from statistics import median
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.findings import day, finding, money, named, ordered
 from gateway.insights.spikes import LEAST, TOLD, Spike, spikes_of, streaks
-from spool.registry.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Concerned, Finding
 
 NAME = "spend_spike"
 LEAST_SHARE = Decimal("0.1")  # of the whole spend of a usual day
@@ -64,4 +64,5 @@ def _finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding
         effort=MEDIUM,
         impact=spent - expected,
         newest=last,
+        concerns=None if team == EVERYBODY else Concerned(include={"team": (team or "",)}),
     )

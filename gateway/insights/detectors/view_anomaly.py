@@ -11,7 +11,7 @@ from decimal import Decimal
 from gateway.insights.facts import DAY_S, Facts, ViewSpend
 from gateway.insights.findings import day, finding, money, named, ordered
 from gateway.insights.spikes import LEAST, TOLD, Days, Spike, spikes_of, streaks
-from spool.registry.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
 NAME = "view_anomaly"
@@ -68,4 +68,5 @@ def _finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
         newest=last,
         # What was over before anybody wanted the view is no news.
         channels=view.channels if last + DAY_S > view.created else (),
+        concerns=Concerned(include=view.include, exclude=view.exclude),
     )

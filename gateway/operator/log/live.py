@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.http.event_streams import event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
-from gateway.operator.log.newest import kept_records, records_in_views, shown
+from gateway.operator.log.newest import kept_records, records_in_views, shown, sight_of
 from gateway.operator.requests import OperatorRequest
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 
@@ -59,9 +59,12 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
 
 
 async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
-    """Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads."""
+    """
+    Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads, null
+    for who may see some calls alone.
+    """
     log = request.services.log
-    passes = chosen(records_in_views(request), list(request.http.query.items()))
+    passes, may_see = chosen(await records_in_views(request), list(request.http.query.items())), sight_of(request)
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
@@ -69,11 +72,13 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
         for topic, first in reached.items():
             below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)
-            if begin > first:
-                found.append(event("skipped", {"topic": topic, "records": begin - first}))
+            if begin > first and (topic == AI_TELEMETRY or not request.is_limited):
+                skipped = None if request.is_limited else begin - first
+                found.append(event("skipped", {"topic": topic, "records": skipped}))
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
-                found += [event("record", shown(kept)) for kept in kept_records(log, entries) if passes(kept)]
+                records = (kept for kept in kept_records(log, entries) if may_see(kept) and passes(kept))
+                found += [event("record", shown(kept)) for kept in records]
             reached[topic] = below
         return found
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
-from gateway.api.views import usable_view
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import moment
+from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.schemas import COUNT, closed
+from spool.ledger.counting import bounded
 from spool.ledger.queries import TAG
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import TOPICS, Inference, Record, as_json
+from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, as_json
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
@@ -55,6 +57,10 @@ class KeptRecord:
         if name == "model" and isinstance(record, Inference):
             return record.response_model or record.request_model or ""
         return getattr(record, name, None) or ""
+
+    def counted(self, name: str) -> str:
+        """The value under which the ledger counts it."""
+        return str(bounded(self.value(name)))
 
 
 def shown(kept: KeptRecord) -> dict[str, object]:
@@ -95,20 +101,21 @@ RECORDS: List[KeptRecord] = List(
 
 async def list_records(request: OperatorRequest[None]) -> Result:
     """The newest records that pass. `looked_through` says how far back was looked."""
-    found = await newest(request.services.log)
-    return {**await request.list(records_in_views(request), MemoryRows(found)), **looked_through(found)}
+    found = await newest(request)
+    return {**await request.list(await records_in_views(request), MemoryRows(found)), **looked_through(found)}
 
 
-def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
+async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
     """RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken."""
-    view = cache(lambda word: usable_view(request.services, word))
+    visible = await visible_to(request)
+    view = cache(lambda word: usable_view_of(request, visible, word))
     for word in request.http.query.getall("view", ()):
         view(word)
     derived = {each.name: each for each in request.services.ledger.derived()}
 
     def value(kept: KeptRecord, name: str) -> str:
         found = derived.get(name)
-        return kept.value(name) if found is None else found.value(tuple(map(kept.value, found.sources)))
+        return kept.counted(name) if found is None else found.value(tuple(map(kept.counted, found.sources)))
 
     holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
     return replace(RECORDS, filters={**RECORDS.filters, "view": holds})
@@ -123,11 +130,12 @@ def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
 async def show_rates(request: OperatorRequest[None]) -> Result:
     """How many records of each source were committed in the last minute, or in as much of it as was looked through."""
     services = request.services
-    found, now = await newest(services.log), services.clock.now()
+    found, now = await _newest(services.log), services.clock.now()
     seconds = RATE_S
     if len(found) == LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, now - found[-1].committed_at))
-    counts = Counter((kept.topic, kept.record.source) for kept in found if kept.committed_at > now - seconds)
+    seen = filter(sight_of(request), found)
+    counts = Counter((kept.topic, kept.record.source) for kept in seen if kept.committed_at > now - seconds)
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
         for (topic, source), count in counts.most_common(MOST_SOURCES)
@@ -135,8 +143,20 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
     return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
 
 
-async def newest(log: Log, topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
-    """The newest records of some topics, the newest commit first; at most LOOKED_THROUGH."""
+async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
+    """The newest records of some topics that the person may see, the newest commit first; of LOOKED_THROUGH at most."""
+    return list(filter(sight_of(request), await _newest(request.services.log, topics)))
+
+
+def sight_of(request: OperatorRequest[Any]) -> Callable[[KeptRecord], bool]:
+    """Whether the person may see a record. Who may see some calls alone sees no record of anything else."""
+    if not request.is_limited:
+        return lambda _: True
+    ledger = request.ledger
+    return lambda kept: kept.topic == AI_TELEMETRY and ledger.holds(kept.counted)
+
+
+async def _newest(log: Log, topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
     entries: list[Entry] = []
     for topic in topics:
         below = log.next_number(topic)

@@ -13,7 +13,7 @@ from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
-from gateway.operator.log.newest import KeptRecord
+from gateway.operator.log.newest import KeptRecord, sight_of
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
@@ -33,7 +33,11 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 async def show_record(request: OperatorRequest[None]) -> Result:
-    """Refusal 404 for a record that is not kept any more; it says how far was looked."""
+    """
+    Refusal 404 for a record that is not kept any more; it says how far was looked.
+
+    Who may see some calls alone sees the record without its deliveries.
+    """
     services = request.services
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
@@ -43,19 +47,16 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         since = moment_of("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
     found = await _known(services.log, id) or await _found(services.log, id, since, inf)
-    if found is None:
+    if found is None or not sight_of(request)(found):
         raise NotThere(
             f"no record with this id was committed since {moment(since)}, and the duplicate window does not know it: it"
             " may be older than spool.retention, or of before that: look further back with since"
         )
-    held = [one for one in await services.deliveries.unsettled() if _holds(one, found)]
-    dead = [one for one in await services.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)]
-    routes = await services.deliveries.routes()
     try:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    return {
+    shown = {
         "record": as_json(found.record),
         "topic": found.topic,
         "number": found.number,
@@ -63,6 +64,14 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         "state": found.state,
         "why": reasons(found.record, book),
         "price_lines": price_lines(found.record, book),
+    }
+    if request.is_limited:  # what is told of deliveries is of all records in them
+        return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
+    held = [one for one in await services.deliveries.unsettled() if _holds(one, found)]
+    dead = [one for one in await services.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)]
+    routes = await services.deliveries.routes()
+    return {
+        **shown,
         "deliveries": [shown_delivery(one) for one in held],
         "dead": [shown_dead(one) for one in dead],
         "routes": [_passed(route, found, held, dead) for route in routes if route.topic == found.topic],

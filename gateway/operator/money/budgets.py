@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
+
+from msgspec import UNSET
 
 from gateway.api import budgets
 from gateway.api.budget_lists import ALERTS, BUDGETS, OWNERS, alert_rows, budget_rows, owner_rows
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
+from gateway.operator.money.visible import budget_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
+from spool.registry.tables.budgets import NO_VIEW
 
 
 class BudgetEvaluation(RequestBody):
@@ -18,38 +23,55 @@ class BudgetEvaluation(RequestBody):
 
 
 async def list_budgets(request: OperatorRequest[None]) -> Result:
-    page = await request.list(BUDGETS, budget_rows(request.services))
+    visible = await visible_to(request)
+    page = await request.list(BUDGETS, budget_rows(request.services, visible.budget, visible.view))
     return await budgets.with_current(request.services, page)
 
 
 async def add_budget(request: OperatorRequest[NewBudget]) -> Result:
+    await _check_view(request, request.body.view.id)
     return await budgets.create(request.services, request.body, request.actor)
 
 
 async def show_budget(request: OperatorRequest[None]) -> Result:
-    return await budgets.show(request.services, request.word("id"), request)
+    budget = await budget_of(request, request.word("id"))
+    return await budgets.show(request.services, budget.id, request)
 
 
 async def edit_budget(request: OperatorRequest[BudgetChanges]) -> Result:
-    return await budgets.change(request.services, request.word("id"), request.body, request.actor)
+    id = (await budget_of(request, request.word("id"))).id
+    if request.body.view is not UNSET:
+        await _check_view(request, request.body.view.id)
+    return await budgets.change(request.services, id, request.body, request.actor)
 
 
 async def remove_budget(request: OperatorRequest[None]) -> Result:
     """Delete a budget; `confirm` is its exact name."""
-    budget = request.registry.budgets.get(request.word("id"))
+    budget = await budget_of(request, request.word("id"))
     if request.http.query.get("confirm", "") != budget.name:
         raise Invalid("confirm must be the exact name of the budget")
     return await budgets.delete(request.services, budget.id, request.actor)
 
 
 async def list_owners(request: OperatorRequest[None]) -> Result:
-    id = request.word("id")
+    id = (await budget_of(request, request.word("id"))).id
     return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
 
 
 async def list_alerts(request: OperatorRequest[None]) -> Result:
-    id = request.word("id")
-    return {"budget": {"id": id}, **await request.list(ALERTS, await alert_rows(request.services, id))}
+    """Who may see some calls alone sees alerts that came about since the budget and its view are as they are now."""
+    budget = await budget_of(request, request.word("id"))
+    view = request.registry.views.find(budget.view_id)
+    since = max(budget.rules_since, view.last_updated) if view and request.is_limited else 0.0
+    rows = await alert_rows(request.services, budget.id, since=since)
+    return {"budget": {"id": budget.id}, **await request.list(ALERTS, rows)}
+
+
+async def _check_view(request: OperatorRequest[Any], id: str) -> None:
+    """Invalid, as for a view that is not there, if the person does not see it."""
+    view = request.registry.views.find(id)
+    if view is not None and not (await visible_to(request)).view(view):
+        raise Invalid(NO_VIEW)
 
 
 async def evaluate(request: OperatorRequest[BudgetEvaluation]) -> Result:

@@ -24,9 +24,9 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     may lack records that were gone before they were counted.
     """
     services, given = request.services, request.http.query
-    ledger = services.ledger
+    ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = query_of(request, ledger.dimensions())
+    query = await query_of(request, ledger.dimensions())
     baseline = baseline_of(query, given.get("against", PREVIOUS), services.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
     found = await compare(ledger, query, baseline, top=top)

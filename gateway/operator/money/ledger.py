@@ -12,6 +12,8 @@ from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 from spool.record import AI_TELEMETRY
 
+_BORDERS = ("hourly_since", "whole_since")
+
 
 class Rebuild(RequestBody):
     """An empty object."""
@@ -24,11 +26,17 @@ class Reprice(RequestBody):
 
 
 async def state(request: OperatorRequest[None]) -> Result:
-    """How far the sums reach; `behind` is how many closed records are not in them yet."""
+    """
+    How far the sums reach; `behind` is how many closed records are not in them yet.
+
+    Who may see a part of the calls alone is not told how many there are.
+    """
     services = request.services
     found = asdict(await services.ledger.state())
     found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
-    borders = {name: found[name] and moment(found[name].timestamp()) for name in ("hourly_since", "whole_since")}
+    if request.is_limited:
+        found = {name: value if name in _BORDERS else None for name, value in found.items()}
+    borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
     return {"ledger": {**found, **borders}}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,6 @@ from gateway.api.recommendation_lists import (
     dimension_rows,
     recommendation_comment_rows,
     recommendation_list,
-    recommendation_rows,
     shown_recommendation,
     shown_recommendation_comment,
     type_rows,
@@ -26,11 +26,16 @@ from gateway.api.recommendations import (
     SavingsCheck,
     TypeChanges,
 )
+from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
+from gateway.operator.money.visible import Visible, recommendation_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
+from gateway.recommendations.facts import value_of
 from spool.errors import Invalid
+from spool.ledger.sums import Dimensions
+from spool.registry.recommendations import Recommendation
 
 
 class SavingsLook(RequestBody):
@@ -39,39 +44,48 @@ class SavingsLook(RequestBody):
 
 async def list_recommendations(request: OperatorRequest[None]) -> Result:
     listed = recommendation_list(request.services.ledger.own_dimensions())
-    return await request.list(listed, await recommendation_rows(request.registry))
+    visible = await visible_to(request)
+    rows = [
+        _seen(each, visible) for each in await request.registry.recommendations.all() if visible.recommendation(each)
+    ]
+    return await request.list(listed, MemoryRows(rows))
 
 
 async def change_recommendations(request: OperatorRequest[RecommendationChanges]) -> Result:
-    return await by_key.change_recommendations(request.registry, request.body, request.actor)
+    visible, kept = await visible_to(request), await request.registry.recommendations.all()
+    hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
+    return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
 async def show_recommendation(request: OperatorRequest[None]) -> Result:
-    table, id = request.registry.recommendations, request.word("id")
-    shown = shown_recommendation(await table.get(id))
-    comments = [shown_recommendation_comment(comment) for comment in await table.comments(id)]
-    return {"recommendation": shown, "comments": comments}
+    found = await recommendation_of(request, request.word("id"))
+    shown = shown_recommendation(_seen(found, await visible_to(request)))
+    comments = await request.registry.recommendations.comments(found.id)
+    return {"recommendation": shown, "comments": [shown_recommendation_comment(comment) for comment in comments]}
 
 
 async def list_recommendation_comments(request: OperatorRequest[None]) -> Result:
-    id = request.word("id")
+    id = (await recommendation_of(request, request.word("id"))).id
     page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id))
     return {"recommendation": {"id": id}, **page}
 
 
 async def comment_recommendation(request: OperatorRequest[NewComments]) -> Result:
-    return await by_key.add_comments(request.registry, request.word("id"), request.body, request.actor)
+    id = (await recommendation_of(request, request.word("id"))).id
+    return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
 async def change_recommendation_comment(request: OperatorRequest[OneMessage]) -> Result:
     table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
-    changed = await table.change_comment(request.word("id"), number, request.body.message, actor=request.actor)
+    id = (await recommendation_of(request, request.word("id"))).id
+    changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": shown_recommendation_comment(changed)}
 
 
 async def delete_recommendation_comment(request: OperatorRequest[None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
-    await request.registry.recommendations.delete_comment(request.word("id"), number, actor=request.actor)
+    id = (await recommendation_of(request, request.word("id"))).id
+    await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 
 
@@ -88,7 +102,8 @@ async def change_recommendation_type(request: OperatorRequest[TypeChanges]) -> R
 
 
 async def list_recommendation_dimensions(request: OperatorRequest[None]) -> Result:
-    rows = await dimension_rows(request.registry, request.services.ledger)
+    visible, kept = await visible_to(request), await request.registry.recommendations.all()
+    rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -109,4 +124,13 @@ async def check_savings(request: OperatorRequest[None]) -> Result:
         wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
     except msgspec.DecodeError as error:
         raise Invalid(f'filter must be a JSON object such as {{"team": ["search"]}}: {error}') from None
-    return await by_key.check_savings(request.services, SavingsCheck(type=query.get("type"), filter=wanted))
+    given, ledger = SavingsCheck(type=query.get("type"), filter=wanted), request.ledger
+
+    def may_see(dimensions: Dimensions) -> bool:
+        return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
+
+    return await by_key.check_savings(request.services, given, may_see)
+
+
+def _seen(each: Recommendation, visible: Visible) -> Recommendation:
+    return each if visible.realized(each) else replace(each, realized=None)

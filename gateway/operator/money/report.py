@@ -19,10 +19,10 @@ from aiohttp import web
 
 from gateway.api import costs
 from gateway.api.measures import USAGE, billed_tokens, per
-from gateway.api.views import within_view
 from gateway.comparison.comparing import PREVIOUS
 from gateway.http.requests import Result
 from gateway.operator.body import moment
+from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.csv_cells import safe_cell
 from spool.errors import Invalid
@@ -30,7 +30,7 @@ from spool.ledger import money
 from spool.ledger.costs import combined, periods
 from spool.ledger.counting import OTHER
 from spool.ledger.latency import percentile_ms
-from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow
+from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, within
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.registry.texts import check_one_of
 
@@ -65,10 +65,10 @@ async def report(request: OperatorRequest[None]) -> Result:
     `whole_since` is given where sums of the report may lack records that were gone before they were counted. `total`
     is over all rows; a period of the time before that has no counterpart is in it alone.
     """
-    ledger = request.services.ledger
+    ledger = request.ledger
     await ledger.catch_up(request.services.log)
     known = ledger.dimensions()
-    question = _question(request, known)
+    question = await _question(request, known)
     query, previous = question.query, question.previous
     now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
@@ -113,7 +113,7 @@ def columns(asked: Mapping[str, Any]) -> list[str]:
 # -- the question ------------------------------------------------------------------------------------------------------
 
 
-def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
+async def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
     given = request.http.query
     show = _words(given.getall("show", []))
     for name in show:
@@ -123,7 +123,7 @@ def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
     check_one_of("format", given.get("format", "json"), FORMATS)
     check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
     measures = (*show, top_by, *_needed(show)) if show else ()
-    query = replace(query_of(request, known), measures=measures)
+    query = replace(await query_of(request, known), measures=measures)
     return _Question(
         query=query,
         show=show or MEASURES,
@@ -134,7 +134,7 @@ def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
     )
 
 
-def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
+async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
     """Which costs the parameters ask for. Invalid, or a Refusal, for a wrong one."""
     given = request.http.query
     by = _words(given.getall("by", []))
@@ -168,7 +168,10 @@ def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
         zone=zone,
     )
     costs.check_span(query)
-    return within_view(request.services, query, given["view"]) if "view" in given else query
+    if "view" not in given:
+        return query
+    view = usable_view_of(request, await visible_to(request), given["view"])
+    return within(query, include=view.include, exclude=view.exclude)
 
 
 def _words(texts: Sequence[str]) -> list[str]:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import UNSET
 
 from gateway.api.view_lists import VIEWS, view_rows
 from gateway.api.views import NewView, ViewChanges, change, create, shown
 from gateway.http.requests import Result
+from gateway.operator.money.visible import check_visible, view_of, visible_to
 from gateway.operator.requests import OperatorRequest
-from spool.registry.views import View
 
 
 async def list_views(request: OperatorRequest[None]) -> Result:
-    return await request.list(VIEWS, view_rows(request.services))
+    visible = await visible_to(request)
+    return await request.list(VIEWS, view_rows(request.services, visible.view))
 
 
 async def add_view(request: OperatorRequest[NewView]) -> Result:
+    await check_visible(request, request.body.filter)
     return {"view": await create(request.services, request.body, request.actor)}
 
 
 async def show_view(request: OperatorRequest[None]) -> Result:
-    return {"view": shown(request.services, _view(request))}
+    return {"view": shown(request.services, await view_of(request, request.word("id")))}
 
 
 async def edit_view(request: OperatorRequest[ViewChanges]) -> Result:
-    return {"view": await change(request.services, _view(request).id, request.body, request.actor)}
+    id = (await view_of(request, request.word("id"))).id
+    if request.body.filter is not UNSET:
+        await check_visible(request, request.body.filter)
+    return {"view": await change(request.services, id, request.body, request.actor)}
 
 
 async def remove_view(request: OperatorRequest[None]) -> Result:
-    id = _view(request).id
+    id = (await view_of(request, request.word("id"))).id
     await request.registry.views.delete(id, actor=request.actor)
     return {"deleted": id}
-
-
-def _view(request: OperatorRequest[Any]) -> View:
-    """The view that the path names by its id or its name."""
-    return request.registry.views.find_any(request.word("id"))

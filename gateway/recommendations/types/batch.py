@@ -37,6 +37,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for work, found in repriced(facts, as_batch):
         yield Opportunity(
             subject=work,
+            work=work,
             claims=found.claims,
             title=f"Batches for {work.name} with {work.model}",
             seen=f"{found.calls:,} calls of {work.name} with {work.model} name no user, and nearly all of a day "

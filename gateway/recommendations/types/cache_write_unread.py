@@ -27,6 +27,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             continue
         yield Opportunity(
             subject=work,
+            work=work,
             claims=found.claims,
             title=f"No prompt cache with {work.model} for {work.name}",
             seen=f"{found.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the provider's "

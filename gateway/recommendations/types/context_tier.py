@@ -35,6 +35,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         edge = max(edge_of(facts, use) or 0 for use in found.uses)
         yield Opportunity(
             subject=work,
+            work=work,
             claims=found.claims,
             title=f"Inputs of {work.name} to {work.model} below {edge:,} tokens",
             seen=f"{found.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "

@@ -42,6 +42,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         model = follower_of(found.uses[-1])
         yield Opportunity(
             subject=work,
+            work=work,
             claims=found.claims,
             title=f"{model} for {work.name} instead of {work.model}",
             seen=f"{found.calls:,} calls of {work.name} used {work.model}. {model} is newer, of the same rank, and "

@@ -34,6 +34,7 @@ def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
     for work, found in repriced(facts, standard):
         yield Opportunity(
             subject=(*work, mode),
+            work=work,
             claims=found.claims,
             title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
             seen=f"{found.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",

@@ -72,6 +72,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
         return
     yield Opportunity(
         subject=work,
+        work=work,
         claims=claims,
         title=f"Prompt caching with {work.model} for {work.name}",
         seen=f"{resent:,} calls of the last five days of {work.name} with {work.model} sent a conversation again "

@@ -29,6 +29,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         name = global_name(work.model) or ""
         yield Opportunity(
             subject=work,
+            work=work,
             claims=found.claims,
             title=f"{name} for {work.name} instead of {work.model}",
             seen=f"{found.calls:,} calls of {work.name} asked for {work.model}, which costs more for its region.",

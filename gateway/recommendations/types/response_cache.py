@@ -61,6 +61,7 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     cost = sum(each.cost for each in repeats)
     yield Opportunity(
         subject=work,
+        work=work,
         claims=claims,
         title=f"A cache of answers for {work.name} with {work.model}",
         seen=f"{count:,} of the newest {len(calls):,} calls of {work.name} with {work.model} had as many input and "

@@ -55,6 +55,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         [(error, _)] = Counter(named(each.call.error_type, "errors without a name") for each in calls).most_common(1)
         yield Opportunity(
             subject=work,
+            work=work,
             claims=claims,
             title=f"Failed calls of {work.name} to {work.model}",
             seen=f"{len(calls):,} of the newest calls of {work.name} to {work.model} failed (mostly {error}), "

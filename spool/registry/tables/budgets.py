@@ -25,6 +25,7 @@ from spool.registry.tables.notices import add_notices
 from spool.registry.views import View
 
 KEPT_S = 92 * 86400.0  # the alerts of a period are shown for so long after its end
+NO_VIEW = "view.id: there is no view with this id"
 FINDER = "budget"  # before the keys of findings about budgets
 
 
@@ -192,7 +193,7 @@ def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
 def _check_place(rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget) -> None:
     """A budget hangs on a view that exists, under a name that no other budget of the view has."""
     if rows.document(views.KIND, budget.view_id) is None:
-        raise Invalid("view.id: there is no view with this id")
+        raise Invalid(NO_VIEW)
     name = budget.name.casefold()
     for each in kept.values():
         if each.id != budget.id and each.view_id == budget.view_id and each.name.casefold() == name:

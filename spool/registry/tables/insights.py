@@ -28,6 +28,7 @@ from spool.registry.insights import (
     checked,
     checked_comment,
     checked_status,
+    stored_concern,
     web_link,
 )
 from spool.registry.notices import InsightSubscription
@@ -52,6 +53,10 @@ class InsightTable:
 
     async def page(self, query: ListQuery) -> ListPage[Insight]:
         return await self._changes.read(lambda rows: rows.insight_page(query))
+
+    async def found(self) -> Sequence[Insight]:
+        """Those that detectors found."""
+        return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def comments(self, id: str) -> Sequence[Comment]:
         """Oldest first; NotThere when there is no such insight."""
@@ -236,7 +241,13 @@ def _fresh(draft: Draft, now: float) -> Insight:
 
 
 def _found(finding: Finding, now: float) -> Insight:
-    return replace(_fresh(checked(finding.draft), now), finding=finding.key, found_at=now, present=True)
+    return replace(
+        _fresh(checked(finding.draft), now),
+        finding=finding.key,
+        concerns=stored_concern(finding.concerns),
+        found_at=now,
+        present=True,
+    )
 
 
 def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
@@ -245,7 +256,7 @@ def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
         after = replace(after, status=NEW, status_at=now)
     if after != before:
         after = replace(after, last_updated=now)
-    return replace(after, found_at=now, present=True)
+    return replace(after, concerns=stored_concern(finding.concerns), found_at=now, present=True)
 
 
 def _is_gone(insight: Insight, found: Container[str], looked_for: Collection[str]) -> bool:

@@ -7,7 +7,7 @@ Kept beside the keys: what people decided must survive a ledger that is rebuilt,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -101,9 +101,15 @@ class RecommendationTable:
         return await self._changes.change(work)
 
     async def update(
-        self, ids: Sequence[str], *, status: str | None = None, assignee: str | None = None, actor: Actor
+        self,
+        ids: Sequence[str],
+        *,
+        status: str | None = None,
+        assignee: str | None = None,
+        actor: Actor,
+        hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """Set the status or the assignee of several; each by its id, None where there is none of that id."""
+        """Set the status or the assignee of several; each by its id, None where there is none that is not hidden."""
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -114,7 +120,7 @@ class RecommendationTable:
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
-            return {id: _changed(rows, id, changes, now, actor) for id in dict.fromkeys(ids)}
+            return {id: None if id in hidden else _changed(rows, id, changes, now, actor) for id in dict.fromkeys(ids)}
 
         return await self._changes.change(work)
 

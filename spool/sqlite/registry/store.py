@@ -73,6 +73,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     names = (
         "registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql",
         "no_role.sql",
+        "insight_concerns.sql",
     )  # fmt: skip
     migrate(connection, [script(f"registry/{name}") for name in names])
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.

@@ -215,3 +215,16 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     first, last = counting._nobody(apart), counting._nothing(apart)
     assert {*OWNERS, "tags"} == {name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)}
     assert {*OWNERS, *WORK, "tags"} == {name for name in apart._fields if getattr(last, name) != getattr(apart, name)}
+
+
+@pytest.mark.asyncio
+async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
+    """If it names values of all sources, and each of them makes a value that is seen."""
+    front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
+    async with spent("memory", tmp_path, records()) as full:
+        contains = await SlicedLedger(full.ledger, front).contained()
+        assert contains({"team": ("search",), "tag:service": ("web",)}, {})
+        assert contains({"own:place": ("front",)}, {})
+        assert not contains({"team": ("search",)}, {})
+        assert not contains({"team": ("search", "ads"), "tag:service": ("web",)}, {})
+        assert not contains({"team": ("search",), "tag:service": ("web", "")}, {})

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.registry.insights import Draft, Finding, Insight, Merged
+from spool.registry.insights import Concerned, Draft, Finding, Insight, Merged
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables import insights as tables
@@ -224,3 +224,18 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
     with pytest.raises(NotAllowed, match="1 insights"):
         await insights.table.log(Draft(title="two"), actor=ADA)
     assert one == await insights.table.log(Draft(title="one"), actor=ADA)
+
+
+@pytest.mark.asyncio
+async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
+    """As it was when it was last found; an insight that a person wrote does not say. That is no news of its own."""
+    about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
+    await insights.look(found("spike:a"))
+    await insights.table.create(Draft(title="a note"), actor=ADA)
+    [before] = await insights.table.found()
+    await insights.look(replace(found("spike:a"), concerns=about))
+    [after] = await insights.table.found()
+    assert (None, about, before.last_updated) == (before.concerned, after.concerned, after.last_updated)
+    await insights.look()
+    [gone] = await insights.table.found()
+    assert (about, False) == (gone.concerned, gone.present)

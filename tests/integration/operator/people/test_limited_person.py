@@ -1,0 +1,328 @@
+"""
+A person who may see some calls alone sees nothing of the others: every address of the operator API is walked.
+
+Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.authentication.access import Bearer
+from gateway.devices.lifecycle import DeviceReport
+from gateway.insights.detectors import spend_spike
+from gateway.insights.findings import finding
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import SLICED, WHOLE, OperatorAddress
+from gateway.recommendations.adviser import Adviser
+from gateway.recommendations.gathering import Sources
+from spool.identity import Identity
+from spool.record import USAGE_EVENTS, UsageEvent
+from spool.registry.insights import LOW, Concerned, Draft
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.scopes import ENROLL
+from tests.integration.operator.server import INGEST, OperatorServer, operator_server
+from tests.integration.operator.test_sign_in import PASSWORD, cheap_passwords, headers_of, signed_in
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.savings import SAVING
+
+__all__ = ["cheap_passwords"]  # holds for all tests here
+
+MARK = "zqx"
+OWN = "search"
+FOREIGN = f"{MARK}-team"
+EVA = "eva@example.com"  # sees some calls alone
+ROOT = Actor("root", "local")
+FIELDS = ("team", "user", "device", "api_key", "model", "request_model", "provider", "source", "tag:service", "region")
+# A dimension of the organization's own, for a role that is limited by it.
+DEFINITION = "Dimensions: {Part: {Rules: [{Type: GroupBy, Source: team}]}}"
+ROLES = {
+    "is": RoleFilter(dimension="team", values=(OWN,), mode=IS),
+    "except": RoleFilter(dimension="team", values=(FOREIGN,), mode=EXCEPT),
+    "own dimension": RoleFilter(dimension="User:Defined:Part", values=(OWN,), mode=IS),
+}
+
+
+@dataclass
+class World:
+    """What is there of one team: names by which its things are asked for."""
+
+    team: str
+    ids: dict[str, str] = field(default_factory=dict)  # by the first words of a path
+
+
+@dataclass
+class Place:
+    server: OperatorServer
+    eva: dict[str, str]
+    own: World
+    foreign: World
+    records: int = 100
+
+    async def send(self, method: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, str]:
+        """Status, and everything that was answered: headers and body."""
+        async with (
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(
+                method, f"{self.server.url}{OPERATOR_API}{path}", json=body, headers=headers, allow_redirects=False
+            ) as answer,
+        ):
+            if answer.content_type == "text/event-stream":
+                return answer.status, await self._hear(answer)
+            text = await answer.text()
+            if answer.content_type == "application/json":  # a list repeats what it was asked for
+                text = json.dumps({name: value for name, value in json.loads(text).items() if name != "filtering"})
+            return answer.status, f"{dict(answer.headers)} {text}"
+
+    async def _hear(self, answer: aiohttp.ClientResponse) -> str:
+        """What an event stream says of a call of each team, up to the last of them."""
+        await self.records_of(self.foreign)
+        await self.records_of(self.own)
+        wanted = OWN if str(answer.url).partition("?")[0].endswith("/tail") else "records"
+        heard = ""
+        while wanted not in heard:
+            heard += (await answer.content.readany()).decode()
+        return heard
+
+    async def records_of(self, world: World) -> None:
+        self.records += 1
+        await add(self.server.services.log, *calls(world, self.server.clock.now(), self.records))
+
+
+def calls(world: World, now: float, number: int) -> list[Any]:
+    """One of the running hour: everything that a call says names the team."""
+    mark = world.team
+    values = {name: f"{mark}-{name}" for name in FIELDS if name not in ("team", "source", "tag:service", "model")}
+    return [
+        call(number, at=now - 60, team=mark, tags={"service": f"{mark}-service", "other": f"{mark}-other"}, cost="3",
+             cost_source="reported", response_model=f"{mark}-model", session=f"{mark}-session", **values,
+             source=f"{mark}-source" if mark == FOREIGN else "otel")
+    ]  # fmt: skip
+
+
+@asynccontextmanager
+async def place(directory: Path, role: RoleFilter | None) -> AsyncIterator[Place]:
+    """`role` None: the person may see no call at all."""
+    async with operator_server(directory, clock=MovedClock()) as server:
+        services, registry = server.services, server.registry
+        services.adviser = Adviser(
+            Sources(ledger=services.ledger, log=services.log, prices=services.prices),
+            registry.recommendations,
+            services.clock,
+        )
+        made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
+        assert 201 == made.status, made.payload
+        worlds = [World(OWN), World(FOREIGN)]
+        for number, world in enumerate(worlds):
+            await fill(server, world, number)
+        draft = RoleDraft(
+            name="Part",
+            data_access=NO_DATA if role is None else LIMITED,
+            filters=() if role is None else (role,),
+            permission_sets=tuple(PERMISSION_SETS),
+            members=(EVA,),
+        )
+        await registry.roles.create(draft, known=services.ledger.dimensions(), limits=RoleLimits(), actor=ROOT)
+        yield Place(server, await signed_in(server, "none", EVA), own=worlds[0], foreign=worlds[1])
+
+
+async def fill(server: OperatorServer, world: World, number: int) -> None:
+    services, registry, name = server.services, server.registry, world.team
+    await add(services.log, *calls(world, server.clock.now(), number))
+    event = UsageEvent(id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject")
+    await add(services.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
+    await server.create(f"{name} key", scopes=[INGEST], description=name)
+    await services.require_devices().enrol(
+        DeviceReport(id=f"{name}-device", fingerprint="print"), Bearer("fleet", frozenset({ENROLL})), ""
+    )
+    await services.require_clusters().hear("1", "eu", f"{name}-cluster")
+    view = await made(
+        server, "view", "/views", name=f"{name} view", filter={"team": [name]}, principal_dimension="user"
+    )
+    spare = await made(
+        server, "view", "/views", name=f"{name} spare", filter={"team": [name]}, principal_dimension="user"
+    )
+    budget = await made(
+        server, "budget", "/budgets", name=f"{name} budget", view={"id": view}, default_amount="1", alerts={"50": "Y"},
+        per="user",
+    )  # fmt: skip
+    await registry.insights.merge(
+        [
+            finding(
+                spend_spike.NAME, (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
+                category="spend", concerns=Concerned(include={"team": (name,)}),
+            )
+        ],
+        looked_for=(),
+    )  # fmt: skip
+    insight = next(each for each in await registry.insights.found() if each.title == f"{name} insight")
+    await registry.insights.comment(insight.id, f"{name} remark", actor=ROOT)
+    if name == FOREIGN:  # nobody knows what calls it is about
+        await registry.insights.create(Draft(title=f"{name} note"), actor=ROOT)
+    work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
+    saving = replace(SAVING, key=f"priority_tier:{name}", title=f"{name} saving", dimensions={"team": [name]},
+                     measured_by={"team": name}, concerns=work)  # fmt: skip
+    await registry.recommendations.merge([saving], looked_for=())
+    found = next(each for each in await registry.recommendations.all() if each.saving.key == saving.key)
+    [comment] = await registry.recommendations.comment(found.id, [f"{name} remark"], actor=ROOT)
+    world.ids = {
+        "views": view, "spare": spare, "budgets": budget, "insights": insight.id, "recommendations": found.id,
+        "comment": str(comment.id), "records": calls(world, 0, number)[0][0].id.hex(), "keys": f"{name} key",
+        "devices": f"{name}-device", "recommendation-types": "batch",
+    }  # fmt: skip
+
+
+async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str:
+    answer = await server.ask("POST", path, body)
+    assert 201 == answer.status, answer.payload
+    id: str = answer.payload[what]["id"]
+    return id
+
+
+# -- the walk ----------------------------------------------------------------------------------------------------------
+
+# What is asked beside the plain call, by the name of a row: queries of reads, bodies of changes.
+QUERIES: Mapping[str, Sequence[str]] = {
+    "report": [f"by={name}&range=ytd" for name in (*FIELDS, "User:Defined:Part")]
+    + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
+       "per=daily&compare=previous"],
+    "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
+    "list_records": [f"team={FOREIGN}", f"model={FOREIGN}-model", "topic=usage-events", "state=open"],
+    "list_insights": ["status=new", "sort_key=title", "sort_key=cost_impact&limit=1"],
+    "list_recommendations": [f"team={FOREIGN}", "sort_key=type"],
+    "list_budgets": ["expand=current&expand=forecast"],
+    "show_budget": ["expand=current&expand=history&expand=burnup&expand=forecast"],
+    "check_savings": ["filter=" + json.dumps({"team": [FOREIGN]})],
+}  # fmt: skip
+BODIES: Mapping[str, Any] = {
+    "add_view": {"name": "another", "filter": {"team": ["{team}"], "!user": ["x"]}, "principal_dimension": "model"},
+    "edit_view": {"range": "ytd"},
+    "add_budget": {"name": "another", "view": {"id": "{views}"}, "default_amount": "5"},
+    "edit_budget": {"default_amount": "2"},
+    "set_insight": {"status": "in_progress"},
+    "comment_insight": {"message": "seen"},
+    "change_recommendations": {"ids": ["{recommendations}"], "status": "on_hold"},
+    "comment_recommendation": {"message": "seen"},
+    "change_recommendation_comment": {"message": "changed"},
+    "change_recommendation_type": {"enabled": True},
+    "sign_in": {"email": EVA, "password": PASSWORD},
+}
+CONFIRM = {"remove_budget": "{team} budget"}
+ORDER = ("GET", "POST", "PATCH", "DELETE")
+# What a body asks for of another team is refused in the words of what is not there.
+REFUSED = {"add_view": 403, "add_budget": 400}
+# What signs people in with a provider, and there is none: these answer a browser by sending it back to the console.
+TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
+
+
+def ordered(rows: Sequence[OperatorAddress]) -> list[OperatorAddress]:
+    """Reads first, what deletes last, and the end of the session at the very end."""
+    return sorted(rows, key=lambda row: (row.name == "sign_out", ORDER.index(row.methods[0])))
+
+
+def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
+    """Paths with their queries, and the body."""
+    path = row.path.removeprefix(OPERATOR_API)
+    kind = "spare" if row.name == "remove_view" else path.split("/")[1]  # no budget hangs on it
+    values = {name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters}
+    path = path.format(**values)
+    body = json.dumps(BODIES.get(row.name, {}))
+    for name, id in {**world.ids, "team": world.team}.items():
+        body = body.replace(f"{{{name}}}", id)
+    confirm = CONFIRM.get(row.name, "").format(team=world.team)
+    queries = ["confirm=" + confirm] if confirm else ["", *QUERIES.get(row.name, ())]
+    return [(f"{path}?{query}" if query else path, json.loads(body) if row.takes else None) for query in queries]
+
+
+# After the name of a team: its calls, and what is about them; and what nobody sees who sees some calls alone.
+WORDS = (
+    *(f"-{name}" for name in (*FIELDS, "session", "service") if name not in ("team", "tag:service", "source")),
+    " view", " budget", " insight", " saving", " remark",
+)  # fmt: skip
+SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
+    """Every row answers with what is the person's own, or refuses; no answer has a word of the other team."""
+    async with place(tmp_path, ROLES[role]) as there:
+        said = ""
+        for row in ordered(OPERATOR_ADDRESSES):
+            for world in (there.foreign, there.own):
+                for path, body in asked(row, world):
+                    status, text = await there.send(row.methods[0], path, body, there.eva)
+                    assert MARK not in text.lower(), (row.name, path, text)
+                    _check_status(row, world, status, text)
+                    said += text
+                if row.name == "sign_out" and world is there.foreign:
+                    again = {"email": EVA, "password": PASSWORD}
+                    there.eva = headers_of(await there.server.over_http("POST", "/sessions", again))
+        assert not [word for word in WORDS if f"{OWN}{word}" not in said]
+        assert not [word for word in SHOWN_TO_ALL_ALONE if f"{OWN}{word}" in said]
+        [kept] = [each for each in await there.server.registry.recommendations.all() if MARK in each.saving.title]
+        assert "new" == kept.status
+
+
+@pytest.mark.asyncio
+async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
+    """Every read of the table, so that the walk of a limited person can find what it looks for."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        root, said = await signed_in(there.server, "admin", "root@example.com"), ""
+        for row in OPERATOR_ADDRESSES:
+            for world in (there.foreign, there.own) if row.methods == ("GET",) else ():
+                for path, body in asked(row, world):
+                    status, text = await there.send("GET", path, body, root)
+                    assert status not in (401, 403), (row.name, text)
+                    said += text
+        words = (*WORDS, *SHOWN_TO_ALL_ALONE)
+        assert not [word for word in words if f"{FOREIGN}{word}" not in said]
+
+
+@pytest.mark.asyncio
+async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
+    """The roles, their permission sets, and whether they show some calls alone."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        answer = await there.server.over_http("GET", "/session", headers=there.eva)
+        assert {"permission_sets": sorted(PERMISSION_SETS), "roles": ["Part"], "is_limited": True} == answer.payload[
+            "rights"
+        ]
+        root = await there.server.ask("GET", "/session")
+        assert (["Organizer"], False) == (root.payload["rights"]["roles"], root.payload["rights"]["is_limited"])
+
+
+@pytest.mark.asyncio
+async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
+    """Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within."""
+    async with place(tmp_path, None) as there:
+        for row in ordered(OPERATOR_ADDRESSES):
+            for path, body in asked(row, there.own) if row.shows == SLICED and row.name not in ("tail",) else ():
+                status, text = await there.send(row.methods[0], path, body, there.eva)
+                named = [word for word in WORDS if f"{OWN}{word}" in text]
+                assert not named, (row.name, text)
+                is_refused = row.path_parameters or row.name in REFUSED
+                assert (REFUSED.get(row.name, 404) if is_refused else 200) == status, (row.name, text)
+        _, costs = await there.send("GET", "/report?by=team&range=ytd", None, there.eva)
+        assert '"rows": []' in costs
+
+
+def _check_status(row: OperatorAddress, world: World, status: int, text: str) -> None:
+    if row.shows == WHOLE:
+        assert (403, True) == (status, "limited_data" in text), (row.name, text)
+    elif row.shows == SLICED and world.team == FOREIGN and (row.path_parameters or row.name in REFUSED):
+        assert REFUSED.get(row.name, 404) == status, (row.name, status, text)
+    else:
+        is_off = row.name == "end_provider_sessions" and status == 404
+        assert 200 <= status < 300 or TO_THE_CONSOLE.get(row.name) == status or is_off, (row.name, status, text)
