@@ -60,6 +60,7 @@ COMMANDS = {
     "notifications": "gateway.cli.operator.money.notifications",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.operators",
+    "roles": "gateway.cli.operator.roles",
     "console": "gateway.cli.operator.console",
     "completion": "gateway.cli.completion",
     "version": "gateway.cli.version",

@@ -63,6 +63,20 @@ def password(client: OperatorClient, email: str, as_json: bool) -> None:
 
 @operators.command()
 @click.argument("email")
+@click.argument("role")
+@as_json
+@with_client
+def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
+    """
+    Give an account another role: none, viewer, operator or admin. Its sessions end.
+
+    With none it may do what `tollhouse roles` give it, and nothing else.
+    """
+    _show(client.request("PATCH", f"/operators/{part(email)}", body={"role": role}), as_json)
+
+
+@operators.command()
+@click.argument("email")
 @as_json
 @with_client
 def disable(client: OperatorClient, email: str, as_json: bool) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner
 
+from gateway.cli import main
 from spool.registry import operators
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
@@ -28,7 +31,7 @@ NEW = {
     "members": [BOB],
 }
 
-pytestmark = pytest.mark.asyncio
+Run = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +69,7 @@ async def preview(server: OperatorServer, **given: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.asyncio
 async def test_the_life_of_a_role(server: OperatorServer) -> None:
     """By its id or its name, with the rules and fields that keys meet."""
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
@@ -83,6 +87,7 @@ async def test_the_life_of_a_role(server: OperatorServer) -> None:
     assert len(PERMISSION_SETS) == len((await server.ask("GET", "/permission-sets")).payload["permission_sets"])
 
 
+@pytest.mark.asyncio
 async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> None:
     """Rights, calls that are open, values and costs of the last 30 days within the slice: recounted here."""
     await server.ask("POST", "/roles", NEW)
@@ -106,6 +111,7 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
     )
 
 
+@pytest.mark.asyncio
 async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -> None:
     """Alone, with a person beside what the person has, and in place of the role that it would change."""
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
@@ -129,12 +135,14 @@ async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -
     )
 
 
+@pytest.mark.asyncio
 async def test_a_group_is_previewed(server: OperatorServer) -> None:
     """What everybody of an OpenID group has by roles."""
     await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
     assert ["Search & co"] == (await preview(server, groups=["finance"]))["roles"]
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("given", "status", "said"),
     [
@@ -153,6 +161,7 @@ async def test_what_cannot_be_previewed(server: OperatorServer, given: Any, stat
     assert (status, True) == (answer.status, said in answer.error[2]), answer.payload
 
 
+@pytest.mark.asyncio
 async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> None:
     """Twenty of each dimension, those that cost most; the answer says how many are left out."""
     calls = [
@@ -168,6 +177,7 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
     assert users["left_out"] > 0
 
 
+@pytest.mark.asyncio
 async def test_nobody_takes_his_own_administration_away(server: OperatorServer) -> None:
     """Over HTTP, as a member of a role; another Organizer may."""
     await server.ask("POST", "/operators", {"email": ADA, "password": PASSWORD, "role": "admin"})
@@ -181,6 +191,7 @@ async def test_nobody_takes_his_own_administration_away(server: OperatorServer) 
     assert 403 == (await server.over_http("GET", "/roles", headers=bobs)).status
 
 
+@pytest.mark.asyncio
 async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorServer) -> None:
     """The last one by a role is kept as the last account with the role admin is."""
     await signed_in(server, BOB, "none")
@@ -192,3 +203,77 @@ async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorSer
     assert (await server.registry.operators.get(BOB)).disabled is False
     await server.registry.operators.add(ADA, role="admin", password=PASSWORD, actor=Actor("root", "here"))
     assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A command on a data directory that no server has open."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str, code: int = 0, input: str | None = None) -> str:
+        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=input)
+        assert code == result.exit_code, (result.output, result.exception)
+        return result.stderr if code else result.stdout
+
+    return command
+
+
+SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--where", "model!=o3")
+
+
+def test_roles_have_a_command(run: Run) -> None:
+    """Create, list, show, preview, update and delete; a filter is written as for views."""
+    made = json.loads(run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json"))[
+        "role"
+    ]
+    assert ("limited", [BOB], ["view_costs"]) == (made["data_access"], made["members"], made["permission_sets"])
+    assert [
+        {"dimension": "team", "mode": "is", "values": ["search", None]},
+        {"dimension": "model", "mode": "except", "values": ["o3"]},
+    ] == made["filters"]
+    assert {"Member", "Search"} <= set(run("roles", "list").split())
+    assert "api_key_management" in run("roles", "permission-sets")
+    assert "team=search, team=, model!=o3" in run("roles", "show", "search")
+    seen = run("roles", "preview", BOB)
+    assert {"limited", "Search"} <= set(seen.split())
+    tried = run(
+        "roles", "preview", BOB, "--where", "team=ads", "--permission-set", "view_records", "--replaces", "Search"
+    )
+    assert ("View Records" in tried, "View Costs" in tried) == (True, False)
+    assert "Member" in run("roles", "preview", "--account-role", "viewer", "--in-group", "finance")
+    run("roles", "update", "search", "--data-access", "full", "--description", "All of it")
+    changed = json.loads(run("roles", "show", made["id"], "--json"))["role"]
+    assert ("full", [], [BOB]) == (changed["data_access"], changed["filters"], changed["members"])
+    assert f"given to {BOB}" in run("roles", "delete", "Search", code=2)
+    run("roles", "update", "Search", "--nobody")
+    assert "role Search deleted" in run("roles", "delete", "Search")
+    assert "there is no role" in run("roles", "show", "Search", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("create", "--name", "x"), "--where, or --data-access"),
+        (("create", "--name", "x", "--where", "team"), "NAME=VALUE"),
+        (("create", "--name", "x", "--where", "team=a", "--data-access", "full"), "goes with --data-access limited"),
+        (("create", "--name", "x", "--data-access", "ful"), "did you mean 'full'"),
+        (("create", "--name", "x", "--data-access", "limited"), "at least one filter"),
+        (("create", "--name", "x", "--permission-set", "view_cost"), "did you mean 'view_costs'"),
+        (("update", "member"), "say what to change"),
+        (("update", "member", "--nobody"), "built in"),
+        (("update", "member", "--nobody", "--member", BOB), "either --nobody"),
+        (("preview",), "name a person"),
+        (("preview", BOB, "--member", BOB), "as an argument"),
+    ],
+)
+def test_wrong_use_of_the_command(run: Run, words: tuple[str, ...], said: str) -> None:
+    """Exit 2 and the rule."""
+    assert said in run("roles", *words, code=2)
+
+
+def test_an_account_gets_another_role_by_command(run: Run) -> None:
+    """None of its own, too."""
+    run("operators", "add", BOB, "--role", "none", input=PASSWORD + "\n")
+    for role in ("viewer", "none"):
+        assert role == json.loads(run("operators", "role", BOB, role, "--json"))["operator"]["role"]
+    assert "none, viewer, operator, admin" in run("operators", "role", BOB, "king", code=2)

@@ -1,0 +1,234 @@
+"""`tollhouse roles`: what people may do, and of which calls they see anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.parameters import Choice
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import DATA_ACCESS, EXCEPT, FULL, IS, LIMITED, NO_DATA
+
+COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")
+
+_OPTIONS = (
+    click.option("--description", help="What it is for."),
+    click.option("--data-access", type=Choice(DATA_ACCESS), help="Which calls it shows; limited by --where."),
+    click.option("--where", multiple=True, metavar="NAME=VALUE", help="Which calls it shows, such as team=search, or "
+                 "team!=search for all but these; may repeat. NAME= is what has no value there."),
+    click.option("--permission-set", "permission_sets", multiple=True, type=Choice(tuple(PERMISSION_SETS)),
+                 help="What it allows; may repeat."),
+    click.option("--member", "members", multiple=True, metavar="EMAIL", help="Who has it; may repeat."),
+    click.option("--group", "groups", multiple=True, metavar="GROUP",
+                 help="A group of the OpenID provider that has it; may repeat."),
+)  # fmt: skip
+
+
+@click.group()
+def roles() -> None:
+    """Create, list, change, preview and delete roles of people."""
+
+
+def _described(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say what a role is."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+list_command(
+    roles,
+    "list",
+    root="roles",
+    columns=COLUMNS,
+    filters={
+        "name": "The exact name.",
+        "data_access": "full, limited or none.",
+        "permission_set": "",
+        "member": "EMAIL",
+        "group": "",
+        "is_builtin": "true or false.",
+    },
+    help="List the roles, the built-in ones too.",
+)
+
+list_command(
+    roles,
+    "permission-sets",
+    root="permission_sets",
+    columns=("id", "name", "includes", "description"),
+    filters={"id": ""},
+    help="List what roles can allow.",
+)
+
+
+@roles.command()
+@click.argument("role")
+@as_json
+@with_client
+def show(client: OperatorClient, role: str, as_json: bool) -> None:
+    """Show a role, by its id or its name."""
+    _show(client.request("GET", f"/roles/{part(role)}"), as_json)
+
+
+@roles.command()
+@click.option("--name", required=True, help="Unique.")
+@_described
+@as_json
+@with_client
+def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    """Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone none."""
+    _show(client.request("POST", "/roles", body=_new_role(**given)), as_json)
+
+
+@roles.command()
+@click.argument("role")
+@click.option("--name", help="The new name.")
+@click.option("--nobody", is_flag=True, help="Take it from all members and groups.")
+@_described
+@as_json
+@with_client
+def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
+    """Change a role. What is given replaces what was there: all filters, all permission sets, all members."""
+    body = _fields(**given)
+    if nobody:
+        if "members" in body or "groups" in body:
+            fail("give either --nobody or --member and --group", 2)
+        body |= {"members": [], "groups": []}
+    if not body:
+        fail("say what to change; tollhouse roles update --help lists what can be", 2)
+    _show(client.request("PATCH", f"/roles/{part(role)}", body=body), as_json)
+
+
+@roles.command()
+@click.argument("role")
+@as_json
+@with_client
+def delete(client: OperatorClient, role: str, as_json: bool) -> None:
+    """Delete a role that nobody has any more."""
+    payload = client.request("DELETE", f"/roles/{part(role)}")
+    show_json(payload) if as_json else click.echo(f"role {role} deleted")
+
+
+@roles.command()
+@click.argument("person", metavar="[EMAIL]", required=False)
+@click.option(
+    "--in-group", "in_groups", multiple=True, metavar="GROUP", help="A group that the person is in; may repeat."
+)
+@click.option("--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account.")
+@click.option("--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name.")
+@_described
+@as_json
+@with_client
+def preview(
+    client: OperatorClient, person: str | None, in_groups: Sequence[str], account_role: str | None,
+    replaces: str | None, as_json: bool, **given: Any,
+) -> None:  # fmt: skip
+    """
+    Show what a person may do and see now, or with a draft of a role.
+
+    --data-access, --where and --permission-set describe the draft; nothing is kept. The costs are
+    those of the last 30 days.
+    """
+    if given["members"] or given["groups"]:
+        fail("a preview takes the person as an argument, and groups as --in-group", 2)
+    body: dict[str, Any] = {"person": person, "groups": list(in_groups), "account_role": account_role}
+    if any(given.values()):
+        body["role"] = _new_role(name="", **given)
+    body["replaces"] = replaces
+    payload = client.request("POST", "/roles/preview", body=body)
+    if as_json:
+        show_json(payload)
+        return
+    _show_preview(payload["preview"])
+
+
+def _new_role(**given: Any) -> dict[str, Any]:
+    body = _fields(**given)
+    if "data_access" not in body:
+        if not body.get("permission_sets"):
+            fail("say which calls it shows: --where, or --data-access full or none", 2)
+        body["data_access"] = NO_DATA
+    return body
+
+
+def _fields(
+    *, where: Sequence[str], permission_sets: Sequence[str], members: Sequence[str], groups: Sequence[str],
+    data_access: str | None, **same: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The body of a request: what was given."""
+    given: dict[str, Any] = {**same, "data_access": data_access}
+    if where:
+        if data_access not in (None, LIMITED):
+            fail("--where goes with --data-access limited", 2)
+        given |= {"filters": _filters(where), "data_access": LIMITED}
+    elif data_access in (FULL, NO_DATA):
+        given["filters"] = []
+    for name, words in (("permission_sets", permission_sets), ("members", members), ("groups", groups)):
+        if words:
+            given[name] = list(words)
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def _filters(terms: Iterable[str]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, str], list[str | None]] = {}
+    for term in terms:
+        name, equals, value = term.partition("=")
+        if not equals:
+            fail("--where is written NAME=VALUE or NAME!=VALUE", 2)
+        mode = EXCEPT if name.endswith("!") else IS
+        found.setdefault((name.removesuffix("!"), mode), []).append(value or None)
+    return [{"dimension": name, "mode": mode, "values": values} for (name, mode), values in found.items()]
+
+
+def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
+    """As --where takes them."""
+    return [
+        f"{each['dimension']}{'!' * (each['mode'] == EXCEPT)}={value or ''}"
+        for each in filters
+        for value in each["values"]
+    ]
+
+
+def _show(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_fields(
+        {**payload["role"], "filters": _filter_words(payload["role"]["filters"])}
+    )
+
+
+def _show_preview(seen: Mapping[str, Any]) -> None:
+    total = seen["total"]
+    show_fields(
+        {
+            "person": seen["person"],
+            "account role": seen["account_role"],
+            "roles": seen["roles"],
+            "permission sets": [each["name"] for each in seen["permission_sets"]],
+            "data access": seen["data_access"],
+            "shows": [" and ".join(_filter_words(part)) for part in seen["filters"]],
+            "open calls": len(seen["calls"]),
+            "last 30 days": f"{total['cost']} {total['currency']}, {total['calls']} calls",
+        }
+    )
+    rows = [
+        {
+            "dimension": each["dimension"],
+            "value": line["value"] or "(unknown)",
+            "cost": line["cost"],
+            "calls": line["calls"],
+        }
+        for each in seen["dimensions"]
+        for line in each["values"]
+    ]
+    if rows:
+        click.echo()
+        show_table(rows, ("dimension", "value", "cost", "calls"))
+    for each in seen["dimensions"]:
+        if each["left_out"]:
+            click.echo(f"{each['left_out']} more values of {each['dimension']} are left out")
