@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from gateway.reconciliation.reconciler import ReconciledMonth
+from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
 from spool.devices import Device
@@ -99,6 +100,7 @@ class Facts:
     devices: Sequence[Device] = ()
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
     reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
+    arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
 
 

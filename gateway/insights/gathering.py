@@ -13,6 +13,7 @@ from decimal import Decimal
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.reconciler import ReconciledMonth
+from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
@@ -36,6 +37,10 @@ async def _none_reconciled() -> Sequence[ReconciledMonth]:
     return ()
 
 
+async def _no_arrivals() -> Sequence[Arrival]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
     """Where the facts are read."""
@@ -50,6 +55,7 @@ class FactSources:
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     is_unmapped: Callable[[str], bool] = lambda _: False
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
+    arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
 
 
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
@@ -82,6 +88,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
         reconciled=await sources.reconciled(),
+        arrivals=await sources.arrivals(),
         estimate=book.estimate,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from gateway.operator.body import RequestBody
 from gateway.operator.money.visible import insight_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
+from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid
 
 
@@ -36,6 +38,11 @@ class Inspection(RequestBody):
 def inspector(services: OperatorServices) -> Inspector:
     """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
     registry, devices = services.require_registry(), services.devices
+
+    async def arrived() -> Sequence[Arrival]:
+        pulls = await services.statement_puller.states() if services.statement_puller else ()
+        return arrivals(await registry.statements.statements(), pulls, settle_s=services.reconciliation().settle)
+
     optional: dict[str, Any] = {"reconciled": services.reconciler.look} if services.reconciler else {}
     sources = FactSources(
         ledger=services.ledger,
@@ -47,6 +54,7 @@ def inspector(services: OperatorServices) -> Inspector:
         views=registry.views.all,
         silent_clusters=services.clusters.silent if services.clusters else tuple,
         is_unmapped=services.is_unmapped,
+        arrivals=arrived,
         **optional,
     )
     return Inspector(sources, registry.insights, services.clock)

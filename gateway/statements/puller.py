@@ -71,6 +71,8 @@ class PullState:
 
     name: str
     source: str
+    account: str
+    every: float
     state: str
     reason: str
     pulled_to: str | None
@@ -261,6 +263,8 @@ def _shown(pull: StatementPullSettings, kept: Mapping[str, Any]) -> PullState:
     return PullState(
         name=pull.name,
         source=pull.source,
+        account=pull.account,
+        every=pull.every,
         state=str(kept.get("state", NEVER)),
         reason=str(kept.get("reason", "")),
         pulled_to=kept.get("pulled_to"),

@@ -81,7 +81,7 @@ def test_every_detector_can_be_planted_for() -> None:
     assert {type.NAME for type in TYPES} == set(TOLD_BY.values())
     assert {detector.NAME for detector in DETECTORS} == {
         *FOUND_BY.values(), "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
-        "reconciliation_difference",
+        "reconciliation_difference", "coverage_drop", "statement_stale",
     }  # fmt: skip
 
 

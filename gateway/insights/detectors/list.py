@@ -10,7 +10,6 @@ from gateway.insights.detectors import (
     missing_price,
     moved_clock,
     no_owner,
-    reconciliation_difference,
     repeated_ids,
     retry_storm,
     spend_spike,
@@ -22,12 +21,13 @@ from gateway.insights.detectors import (
     wide_key,
 )
 from gateway.insights.detectors.senders import mute_device, silent_cluster
+from gateway.insights.detectors.statements import coverage_drop, reconciliation_difference, statement_stale
 from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
-    spend_spike, view_anomaly, missing_price, cost_gap, reconciliation_difference, no_owner, doubled_source,
-    retry_storm, unrecognised_shape, stuck_route,
-    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster,
+    spend_spike, view_anomaly, missing_price, cost_gap, reconciliation_difference, coverage_drop, no_owner,
+    doubled_source, retry_storm, unrecognised_shape, stuck_route,
+    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, statement_stale,
     repeated_ids, moved_clock, unmapped_events,
 )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Detectors that look at what providers billed."""

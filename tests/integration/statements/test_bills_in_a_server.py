@@ -1,0 +1,128 @@
+"""What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
+
+from gateway.app import App
+from gateway.configuration.sections import Config, ReconciliationSettings, ServerSettings, StatementPullSettings
+from gateway.operator.insights import inspector
+from spool import identity
+from spool.record import NS, Inference
+from spool.registry.operators import Actor
+from spool.settings import SpoolSettings
+from spool.statements.rules import day_of
+from spool.statements.values import DAY_S, Statement, StatementRow
+from tests.integration.statements.providers import OpenAICosts
+from tests.spool.contract.examples import add
+from tests.spool.kept import kept_insights
+
+pytestmark = pytest.mark.asyncio
+
+ADA = Actor("ada@example.com", "command")
+
+
+@pytest_asyncio.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    """With a pull whose key the provider refuses."""
+    key = tmp_path / "key"
+    key.write_text("sk-no-admin")
+    async with AsyncExitStack() as stack:
+        provider = TestServer(OpenAICosts().application())
+        await provider.start_server()
+        stack.push_async_callback(provider.close)
+        pull = StatementPullSettings(
+            name="costs", source="openai_costs", key_file=key, base_url=str(provider.make_url("/"))
+        )
+        app = App(
+            Config(
+                data_dir=tmp_path / "data",
+                server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
+                spool=SpoolSettings(hold=0, counter_wait=0),
+                reconciliation=ReconciliationSettings(pull=(pull,)),
+            ),
+            version="0",
+        )
+        await app.start()
+        stack.push_async_callback(app.stop)
+        yield app
+
+
+async def put(app: App, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int) -> None:
+    """A statement about days, the same for each of them."""
+
+    def row(day: int, unit: str, kind: str, amount: Decimal) -> StatementRow:
+        return StatementRow(
+            source=source, provider=provider, account=None, key=None, model="m-1", start=day, end=day + DAY_S,
+            unit=unit, kind=kind, amount=amount, currency="USD" if unit == "usd" else None, tier=None, region=None,
+            batch=None, settled=True,
+        )  # fmt: skip
+
+    rows = [row(day, "tokens", "input", Decimal(tokens)) for day in days]
+    rows += [row(day, "usd", "cost", Decimal(money)) for day in days if money is not None]
+    statement = Statement(
+        source=source, account="", start=days[0], end=days[-1] + DAY_S, rows=tuple(rows), read_at=time.time(),
+        settled_until=time.time(), name="report",
+    )  # fmt: skip
+    registry = app.services.storage.registry
+    assert registry is not None
+    await registry.statements.put(statement, actor=ADA)
+
+
+def call(provider: str, day: int, tokens: int, cost: str) -> Inference:
+    return Inference(
+        id=b"\0" * 16, source="litellm", provider=provider, request_model="m-1", response_model="m-1",
+        start_time=(day + 3600) * NS, input_tokens=tokens, output_tokens=0, cost=cost,
+    )  # fmt: skip
+
+
+async def test_rates_of_bills_are_metrics(app: App) -> None:
+    """In tokens and in money, by provider; no money where no bill tells any."""
+    day = day_of(int(time.time())) - 3 * DAY_S
+    await put(app, "aws_cur", "aws.bedrock", [day], "4", 1000)
+    await put(app, "anthropic_usage", "anthropic", [day], None, 800)
+    calls = [call("aws.bedrock", day, 750, "3.2"), call("anthropic", day, 1000, "1")]
+    known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
+    await add(app.services.storage.log, *zip(calls, known, strict=True))
+    await app.services.operators.require_reconciler().look()
+    lines = [line for line in (await metrics(app)).splitlines() if line.startswith("tollhouse_reconciled_ratio{")]
+    assert [
+        'tollhouse_reconciled_ratio{measure="money",provider="aws.bedrock"} 0.8',
+        'tollhouse_reconciled_ratio{measure="tokens",provider="anthropic"} 1.25',
+        'tollhouse_reconciled_ratio{measure="tokens",provider="aws.bedrock"} 0.75',
+    ] == sorted(sorted_labels(line) for line in lines)
+
+
+async def metrics(app: App) -> str:
+    async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:
+        assert 200 == answer.status
+        return await answer.text()
+
+
+def sorted_labels(line: str) -> str:
+    name, _, rest = line.partition("{")
+    labels, _, value = rest.partition("}")
+    return f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
+
+
+async def test_a_report_that_stays_away_is_told(app: App) -> None:
+    """With what the provider said of the key; it is gone when the report is there."""
+    services = app.services.operators
+    assert services.statement_puller is not None and services.registry is not None
+    await services.statement_puller.pull("costs")
+    await inspector(services).inspect()
+    [found] = [each for each in await kept_insights(services.registry) if "statement_stale" in str(each.finding)]
+    assert "401 no such key; is it an admin key?" in found.description
+    today = day_of(int(time.time()))
+    await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
+    report = await inspector(services).inspect()
+    assert (1, ()) == (report.merged.gone, tuple(report.failed))
