@@ -81,7 +81,7 @@ async def put(app: App, source: str, provider: str, days: Sequence[int], money: 
 def call(provider: str, day: int, tokens: int, cost: str) -> Inference:
     return Inference(
         id=b"\0" * 16, source="litellm", provider=provider, request_model="m-1", response_model="m-1",
-        start_time=(day + 3600) * NS, input_tokens=tokens, output_tokens=0, cost=cost,
+        start_time=(day + 3600) * NS, input_tokens=tokens, output_tokens=0, cost=cost, cost_source="reported",
     )  # fmt: skip
 
 
