@@ -14,7 +14,7 @@ export const asLines = (filter, titles) => Object.entries(filter).flatMap(([name
 })).join("\n");
 
 /** The filter of such a text; an error names the line that is none. */
-function filterIn(text) {
+export function filterIn(text) {
   const found = {};
   for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
     const [, name, not, value] = line.match(/^(.+?)(!?)=(.*)$/) ?? [];

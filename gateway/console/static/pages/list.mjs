@@ -16,6 +16,7 @@ export const PAGES = [
   {path: "/reconciliation", title: "Reconciliation", shortcut: "w", group: "Money", load: () => import("./reconciliation.mjs")},
   {path: "/devices", title: "Devices", shortcut: "d", load: () => import("./devices.mjs")},
   {path: "/keys", title: "API Keys", shortcut: "k", load: () => import("./keys.mjs")},
+  {path: "/roles", title: "Roles", shortcut: "p", load: () => import("./roles.mjs")},
   {path: "/streams", title: "Streams and events", shortcut: "s", load: () => import("./streams.mjs")},
   {path: "/delivery", title: "Delivery", shortcut: "y", load: () => import("./delivery.mjs")},
   {path: "/tail", title: "Live tail", shortcut: "t", load: () => import("./tail.mjs")},

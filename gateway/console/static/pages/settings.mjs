@@ -6,9 +6,9 @@ import {ListPage} from "../lib/list_page.mjs";
 import {State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/settings";
-const ROLES = ["viewer", "operator", "admin"];
+const ROLES = ["viewer", "operator", "admin", "none"];
 const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
-  note: "viewer: looks; operator: also settles and decides; admin: also keys and operators"};
+  note: "viewer: looks; operator: also settles and decides; admin: also keys and operators; none: what the page Roles gives"};
 const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
 const operator = (row) => `/operators/${encodeURIComponent(row.email)}`;
 const moment = (title, name, sort) => ({title, value: (row) => ago(row[name]), exact: (row) => row[name], sort: sort && name});

@@ -1,0 +1,187 @@
+/** Roles of people: what they may do and which calls they see, tried before it is kept. */
+import {go, to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
+import {ago, count, exactCount, money} from "../lib/format.mjs";
+import {html, useEffect, useRef, useState} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Fields, Problem, State, Table, Tabs} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {filterIn} from "../lib/view_fields.mjs";
+
+const PATH = "/roles";
+const role = "admin";
+const ACCESS = {full: "every call", limited: "calls that pass every filter", none: "no call"};
+const ACCOUNTS = ["viewer", "operator", "admin", "none"];
+const OF_ACCOUNT = "as the account has it";
+const SHOWN = 3; // members in the list
+
+const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
+const inLines = (text) => text.split(/[\n,]/).map((each) => each.trim()).filter(Boolean);
+const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
+const groupsOf = (row) => row.groups.map((each) => `the group ${each}`);
+
+/** Filters as they are typed: NAME=VALUE or NAME!=VALUE a line. */
+const asLines = (filters, titles) => filters.flatMap(({dimension, values, mode}) => values.map((value) => (
+  `${titleOf(titles, dimension)}${mode === "except" ? "!" : ""}=${value ?? ""}`)));
+
+/** The filters of such a text; as they are while nobody changed it, because two filters may be on one dimension. */
+function typedFilters(row, text) {
+  if (row && text.trim() === asLines(row.filters).join("\n")) return row.filters;
+  return Object.entries(filterIn(text)).map(([name, values]) => (name.startsWith("!")
+    ? {dimension: name.slice(1), values, mode: "except"} : {dimension: name, values, mode: "is"}));
+}
+
+/** What was typed, as the API takes it. */
+const typed = (row, {name, description, access, filters, permission_sets, members, groups}) => ({
+  name: name.trim(), description, permission_sets, data_access: Object.keys(ACCESS).find((each) => ACCESS[each] === access),
+  filters: typedFilters(row, filters), members: inLines(members), groups: inLines(groups),
+});
+
+const preview = async (asked) => (await send("POST", `${PATH}/preview`, asked)).preview;
+
+/** Boxes to check, one a permission set. */
+function Sets({name, label, value, options}) {
+  const titles = Object.fromEntries(options.map(({id, name: title}) => [id, title]));
+  return html`<fieldset><legend>${label}</legend>${options.map(({id, description, includes}) => html`<label key=${id} class="check">
+    <input type="checkbox" name=${name} value=${id} defaultChecked=${value.includes(id)} /> ${titles[id]} <span class="faint">${description}
+      ${includes.length > 0 && ` With ${includes.map((each) => titles[each]).join(", ")}.`}</span></label>`)}</fieldset>`;
+}
+
+/** What the role that is typed would show; gone as soon as something else is typed. */
+function Tried({name, label, value: row, options: titles}) {
+  const [{found, error}, setTried] = useState({});
+  const box = useRef(null);
+  useEffect(() => {
+    const {form} = box.current;
+    const changed = () => setTried({});
+    form.addEventListener("input", changed);
+    return () => form.removeEventListener("input", changed);
+  }, []);
+  const look = async () => {
+    const form = new FormData(box.current.form);
+    const given = {...Object.fromEntries(form), permission_sets: form.getAll("permission_sets")};
+    try {
+      setTried({found: await preview({person: given[name].trim() || null, role: typed(row, given), replaces: row?.id ?? null})});
+    } catch (problem) {
+      setTried({error: problem});
+    }
+  };
+  return html`<fieldset ref=${box}><legend>${label}</legend>
+    <label>Together with the other roles of <span class="faint">an e-mail; empty: this role alone</span><input name=${name} type="email" autocomplete="off" /></label>
+    <p><button type="button" onClick=${look}>Show what it opens</button></p>
+    ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
+    <div role="status">${found && html`<${Seen} ...${{found, titles}} />`}</div></fieldset>`;
+}
+
+/** What somebody may do and see. */
+function Seen({found, titles}) {
+  const {total, filters} = found;
+  const part = (each) => asLines(each, titles).join(", ");
+  return html`<p>${found.person ?? "A member"} ${found.roles.length ? `has ${found.roles.join(", ")}` : "has no role"}${" "}
+      and sees ${ACCESS[found.data_access]}${filters.length > 0 && `: ${filters.map(part).join("; or ")}`}.</p>
+    <dl class="numbers"><div><dt>Cost that is seen</dt><dd title=${`$${total.cost}`}>${money(total.cost)}</dd><dd class="faint">of the last 30 days</dd></div>
+      <div><dt>Calls that are seen</dt><dd title=${exactCount(total.calls)}>${count(total.calls)}</dd></div></dl>
+    <${Fields} of=${{permission_sets: found.permission_sets.map((each) => each.name)}} />
+    ${found.dimensions.map(({dimension, values, left_out: left}) => html`<div key=${dimension}><h3>By ${titleOf(titles, dimension)}</h3>
+      ${values.length ? html`<${Table} caption=${`Seen by ${titleOf(titles, dimension)}`} rows=${values} identity=${(each) => String(each.value)} columns=${VALUES} />`
+        : html`<p class="faint">Nothing.</p>`}
+      ${left > 0 && html`<p class="faint">And ${left} more.</p>`}</div>`)}`;
+}
+
+const VALUES = [
+  {title: "Value", value: (each) => each.value ?? "unknown"},
+  {title: "Cost", kind: "number", value: (each) => money(each.cost), exact: (each) => `$${each.cost}`},
+  {title: "Calls", kind: "number", value: (each) => count(each.calls), exact: (each) => exactCount(each.calls)},
+];
+
+const fields = (row, {sets, dimensions}) => [
+  {name: "name", label: "Name", value: row?.name, required: true},
+  {name: "description", label: "Description", value: row?.description},
+  {name: "access", label: "Shows", type: "select", options: Object.values(ACCESS), value: ACCESS[row?.data_access ?? "limited"]},
+  {name: "filters", label: "Filters", type: "area", rows: 4, value: asLines(row?.filters ?? []).join("\n"),
+    note: `team=search or team!=search, one a line; team= has no team. By ${dimensions.names.join(", ")}`},
+  {name: "permission_sets", label: "What it allows", type: Sets, value: row?.permission_sets ?? [], options: sets},
+  {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one a line"},
+  {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one a line"},
+  {name: "as", label: "Before it is kept", type: Tried, value: row, options: dimensions.titles},
+];
+
+function Details({row, known: {sets, dimensions}}) {
+  const title = (id) => sets.find((each) => each.id === id)?.name ?? id;
+  return html`<p>${row.description}</p>
+    ${row.broken && html`<p class="wrong">${row.broken}</p>`}
+    <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles), kinds_of_money: row.cost_types,
+      allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), by: row.last_updated_by, id: row.id}} />
+    <h3>Members</h3>${row.members.length ? html`<ul>${row.members.map((each) => html`<li key=${each}>
+      <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts have it by their own role." : "None."}</p>`}`;
+}
+
+function holders(row) {
+  const all = [...row.members, ...groupsOf(row)];
+  return all.length ? `${all.slice(0, SHOWN).join(", ")}${all.length > SHOWN ? ` and ${all.length - SHOWN} more` : ""}` : "–";
+}
+
+const isOwn = (row) => !row.is_builtin;
+const list = (known) => ({
+  path: PATH, root: "roles", at: PATH, caption: "roles", what: ["keys"], show: at, one: (answer) => answer.role,
+  identity: (row) => row.id, heading: (row) => row.name,
+  Details: ({row}) => html`<${Details} row=${row} known=${known} />`,
+  columns: [
+    {title: "Name", value: (row) => row.name, sort: "name"},
+    {title: "Kind", value: (row) => html`<${State} word=${row.is_builtin ? "built in" : row.broken ? "broken" : "own"} kind=${row.broken ? "bad" : "plain"} />`},
+    {title: "Shows", value: (row) => (row.data_access === "limited" ? asLines(row.filters, known.dimensions.titles).join(", ") : ACCESS[row.data_access])},
+    {title: "Permission sets", kind: "number", value: (row) => row.permission_sets.length, exact: (row) => row.permission_sets.join("\n")},
+    {title: "Members", value: holders, exact: (row) => [...row.members, ...groupsOf(row)].join("\n")},
+    {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
+  ],
+  create: {title: "Create a role", role, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(() => null)},
+  actions: [
+    {title: "Edit", role, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), typed(row, given)).then(() => null)},
+    {title: "Delete", role, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
+      text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}: take them out first, or it is refused.`)},
+  ],
+});
+
+const SETS = {
+  path: "/permission-sets", root: "permission_sets", at: PATH, caption: "permission sets", identity: (row) => row.id, heading: (row) => row.name,
+  columns: [{title: "Name", value: (row) => row.name, sort: "name"}, {title: "Allows", value: (row) => row.description},
+    {title: "Comes with", value: (row) => row.includes.join(", ") || "–"}],
+};
+
+/** What a person may do and see now; the address names who. */
+function Person({query, titles}) {
+  const [person, groups, account] = ["person", "groups", "account"].map((name) => query.get(name) ?? "");
+  const isAsked = Boolean(person || groups);
+  const {data, error, at: time, reload} = useQuery(() => isAsked && preview({person: person || null, groups: inLines(groups), account_role: account || null}),
+    [person, groups, account], ["keys"]);
+  const submit = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    const chosen = form.get("account");
+    go(to(PATH, {tab: "person", person: form.get("person").trim(), groups: inLines(form.get("groups")).join(","), account: chosen === OF_ACCOUNT ? "" : chosen}));
+  };
+  return html`<form class="bar" onSubmit=${submit}>
+      <label>E-mail <input name="person" type="email" defaultValue=${person} autocomplete="off" /></label>
+      <label>Groups <input name="groups" defaultValue=${groups} autocomplete="off" placeholder="with commas" /></label>
+      <label>Account <select name="account">${[OF_ACCOUNT, ...ACCOUNTS].map((each) => html`<option key=${each} selected=${each === account}>${each}</option>`)}</select></label>
+      <button type="submit" class="main">Show</button></form>
+    <${Problem} error=${error} at=${time} retry=${reload} />
+    ${data ? html`<section aria-label="What this person may do and see"><${Seen} found=${data} titles=${titles} /></section>`
+      : !error && html`<p class="faint">Name somebody by e-mail, or by groups of the OpenID provider. Shown is what the account and the roles open together.</p>`}`;
+}
+
+const TABS = [["", "Roles"], ["person", "What a person sees"], ["sets", "Permission sets"]];
+const NOTHING = {sets: [], dimensions: NONE};
+
+export function Page(given) {
+  const tab = given.query.get("tab") ?? "";
+  const known = useQuery(async () => {
+    const [{permission_sets: sets}, dimensions] = await Promise.all([get("/permission-sets", {limit: 1000}), knownDimensions()]);
+    return {sets, dimensions};
+  }, [], ["views"]);
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} />
+    <${Problem} error=${known.error} retry=${known.reload} />
+    ${tab === "person" ? html`<${Person} query=${given.query} titles=${(known.data ?? NOTHING).dimensions.titles} />`
+      : html`<${ListPage} key=${tab} list=${tab === "sets" ? SETS : list(known.data ?? NOTHING)} ...${given} />`}`;
+}

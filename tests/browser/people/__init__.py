@@ -1,0 +1,1 @@
+"""Pages of the group Money, a journey each."""

@@ -1,0 +1,85 @@
+"""Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is deleted."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+
+ANN = "ann@example.com"
+
+
+def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Tried, created, found by its member, changed, and deleted when nobody has it any more."""
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/roles")
+    row = page.get_by_role("row", name="Search only")
+    expect(page.get_by_role("rowheader")).to_have_text(["Member", "Operator", "Organizer"])
+    page.get_by_role("button", name="Create a role").click()
+    dialog.get_by_role("textbox", name="Name").fill("Search only")
+    dialog.get_by_role("textbox", name="Filters").fill("teem=search")
+    dialog.get_by_role("checkbox", name=re.compile("^View Costs")).check()
+    dialog.get_by_role("textbox", name="Members").fill(ANN)
+    console.expects("400")
+    show, tried = dialog.get_by_role("button", name="Show what it opens"), dialog.get_by_role("status")
+    show.click()
+    expect(dialog.get_by_role("alert").filter(has_text="teem")).to_be_visible()
+    dialog.get_by_role("textbox", name="Filters").fill("team=search")
+    show.click()
+    expect(tried).to_contain_text("has Search only and sees calls that pass every filter: team=search")
+    [seen] = tried.get_by_role("table", name="Seen by team").locator("tbody tr").all()
+    expect(seen).to_contain_text("search")
+    total = tried.locator("dd").first.get_attribute("title")
+    report = console.ask("/report?range=last_30d&where=team%3Dsearch&by=team&show=cost")
+    assert f"${report['total']['cost']}" == total
+    assert [] == console.audit()
+    console.screenshot("roles-tried")
+    dialog.get_by_role("textbox", name="Description").fill("Those of the search team")
+    expect(tried).to_be_empty()
+    dialog.get_by_role("button", name="Create a role").click()
+    expect(dialog).to_have_count(0)
+    expect(row).to_contain_text("team=search")
+    expect(row).to_contain_text(ANN)
+    assert [] == console.audit()
+    console.screenshot("roles")
+
+    row.get_by_role("link").click()
+    dialog.get_by_role("link", name=ANN).click()
+    section = page.get_by_role("region", name="What this person may do and see")
+    expect(section).to_contain_text(f"{ANN} has Search only")
+    expect(section.locator("dd").first).to_have_attribute("title", total or "")
+    assert [] == console.audit()
+    console.screenshot("roles-person")
+    page.get_by_label("Account").select_option("admin")
+    page.get_by_role("button", name="Show").click()
+    expect(section).to_contain_text("sees every call")
+
+    page.get_by_role("link", name="Roles").last.click()
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog).to_contain_text(f"It is given to {ANN}")
+    console.expects("409")
+    dialog.get_by_label("Type").fill("Search only")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(ANN)
+    dialog.get_by_role("button", name="Close").click()
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_role("checkbox", name=re.compile("^View Costs"))).to_be_checked()
+    dialog.get_by_role("textbox", name="Members").fill("")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog).to_have_count(0)
+    [kept] = [each for each in console.ask("/roles")["roles"] if not each["is_builtin"]]
+    assert ([], [{"dimension": "team", "values": ["search"], "mode": "is"}]) == (kept["members"], kept["filters"])
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Delete").click()
+    dialog.get_by_label("Type").fill("Search only")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+    page.get_by_role("row", name="Member").get_by_role("link").click()
+    expect(dialog).to_contain_text("Accounts have it by their own role")
+    expect(dialog.get_by_role("button")).to_have_count(1)  # to close it
+    assert {"role.create", "role.change", "role.delete"} <= console.actions()
