@@ -93,11 +93,15 @@ async def _admit_over_http(
 
 def is_open(row: OperatorAddress, rights: Rights) -> bool:
     """Whether these rights open a call."""
+    return _is_permitted(row, rights) and (row.shows != WHOLE or rights.slice.is_everything)
+
+
+def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
     return row.needs in (None, SIGNED_IN) or row.needs in rights.permission_sets
 
 
 def _check_permission(row: OperatorAddress, rights: Rights) -> None:
-    if row.needs is None or is_open(row, rights):
+    if row.needs is None or _is_permitted(row, rights):
         return
     title = PERMISSION_SETS[row.needs].title
     message = f"this needs the permission set {title}; an Organizer can give it to you in a role"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
@@ -13,10 +15,12 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
 
 DEFAULT_OVERLAP_S = 86400.0
+_OF_ROLES = "access-control:"  # the group of scopes that manage roles
 
 
 class NewKey(RequestBody):
@@ -99,6 +103,7 @@ async def show_key(request: OperatorRequest[None]) -> Result:
 
 async def create_key(request: OperatorRequest[NewKey]) -> Result:
     given = request.body
+    _check_reach(request, given.scopes)
     key, secret = await _table(request).create(
         name=given.name,
         scopes=given.scopes,
@@ -112,6 +117,7 @@ async def create_key(request: OperatorRequest[NewKey]) -> Result:
 
 async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
     given = request.body
+    _check_reach(request, given.scopes or ())
     key = await _table(request).edit(
         _editable(request),
         new_name=given.name,
@@ -150,11 +156,23 @@ def _table(request: OperatorRequest[Any]) -> KeyTable:
     return request.registry.keys
 
 
+def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
+    """Refusal 403 if a key with these scopes could give its holder more than who makes it has."""
+    if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
+        return
+    if any(scope.startswith(_OF_ROLES) for scope in scopes):
+        title = PERMISSION_SETS[ORGANIZATION_ADMINISTRATION].title
+        message = f"a key with a scope {_OF_ROLES}* can change roles: this needs the permission set {title} as well"
+        raise Refusal(403, "permission_set", f"{message}; an Organizer can give it to you in a role")
+
+
 def _editable(request: OperatorRequest[Any]) -> str:
+    """The name of the key in the path, if it is one that may be changed here and by this person."""
     name = request.word("name")
     if name == LEGACY_NAME and request.services.access.has_legacy():
         how = "change the file that server.api_key_file names"
         raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: {how}")
+    _check_reach(request, request.services.access.key(name).granted)
     return name
 
 

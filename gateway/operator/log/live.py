@@ -13,6 +13,7 @@ from gateway.http.services import OperatorServices
 from gateway.operator.log.newest import kept_records, records_in_views, shown, sight_of
 from gateway.operator.requests import OperatorRequest
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
+from spool.registry.roles import holder_of
 
 MOST_AT_ONCE = 500  # records of a topic
 
@@ -49,7 +50,7 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
         "routes": lambda: [deliveries.version, closed()],
         "dead": lambda: deliveries.dead_version,
         "insights": kept,
-        **dict.fromkeys(("views", "budgets", "recommendations", "notifications", "statements"), kept),
+        **dict.fromkeys(("views", "budgets", "recommendations", "notifications", "statements", "roles"), kept),
         "container_files": lambda: files and files.sums.books(),
         "devices": lambda: [table.version for table in tables],
         "keys": kept,
@@ -86,9 +87,16 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
 
 
 async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web.StreamResponse:
-    """An event stream, as long as the session goes on; the operator socket has none that ends."""
+    """
+    An event stream, as long as the session goes on with the same rights; the operator socket has none that ends.
+
+    A browser comes back with the rights that it has then.
+    """
 
     async def may_listen() -> bool:
-        return request.session is None or await request.registry.operators.is_on(request.session)
+        session, registry = request.session, request.registry
+        if session is None:
+            return True
+        return registry.roles.rights(holder_of(session)) == request.rights and await registry.operators.is_on(session)
 
     return await request.services.event_streams.serve(request.http, news, may_listen)

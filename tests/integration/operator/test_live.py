@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from gateway.mounts import OPERATOR_API
 from spool.deliveries.values import RouteSpec
 from spool.engines import MEMORY, SQLITE
 from spool.record import AI_TELEMETRY
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.operator.server import INGEST, OperatorServer, operator_server
 from tests.integration.operator.streams import listening, signed_in
@@ -57,7 +61,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         await deliveries.set_aside(delivery, error="no such model", status="400")
         assert ("changed", {"what": ["routes", "dead"]}) == await stream.event()
         await server.create("search team", scopes=[INGEST])
-        money = ["views", "budgets", "recommendations", "notifications", "statements"]
+        money = ["views", "budgets", "recommendations", "notifications", "statements", "roles"]
         assert ("changed", {"what": ["insights", *money, "keys", "connections"]}) == await stream.event()
 
 
@@ -84,6 +88,22 @@ async def test_it_ends_with_the_session(server: OperatorServer) -> None:
         assert await stream.ends()
     async with listening(server.url, await signed_in(server)) as stream:
         server.clock.move(3601)
+        assert await stream.ends()
+
+
+async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
+    """What a role takes away is not heard of any more; a role of others ends nothing."""
+    roles, actor = server.registry.roles, Actor("root", "here")
+    account = {"email": "ada@example.com", "password": "correct horse battery", "role": "none"}
+    await server.ask("POST", "/operators", account)
+    signed = await server.over_http("POST", "/sessions", {name: account[name] for name in ("email", "password")})
+    draft = RoleDraft(name="Costs", data_access=FULL, permission_sets=(VIEW_COSTS,), members=("ada@example.com",))
+    role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
+    async with listening(server.url, f"tollhouse={signed.cookies['tollhouse'].value}") as stream:
+        other = replace(draft, name="Others", members=())
+        await roles.create(other, known=(), limits=RoleLimits(), actor=actor)
+        assert "changed" == (await stream.event())[0]
+        await roles.change(role.id, {"members": ()}, known=(), limits=RoleLimits(), actor=actor)
         assert await stream.ends()
 
 

@@ -16,7 +16,7 @@ from gateway.cli import main
 from spool.registry import operators
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
-from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
@@ -203,6 +203,48 @@ async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorSer
     assert (await server.registry.operators.get(BOB)).disabled is False
     await server.registry.operators.add(ADA, role="admin", password=PASSWORD, actor=Actor("root", "here"))
     assert 200 == (await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})).status
+
+
+@pytest.mark.asyncio
+async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
+    """Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is missing."""
+    role = {"name": "Keys", "data_access": "full", "permission_sets": ["api_key_management"], "members": [BOB]}
+    made = (await server.ask("POST", "/roles", role)).payload["role"]
+    await server.create("roles", scopes=["access-control:create_role"])
+    bobs = await signed_in(server, BOB, "none")
+
+    async def tried() -> list[int]:
+        calls: list[tuple[str, str, Any]] = [
+            ("POST", "/keys", {"name": "mine", "scopes": ["access-control:update_role"]}),
+            ("PATCH", "/keys/telemetry", {"scopes": ["access-control:create_role"]}),
+            ("PATCH", "/keys/roles", {"description": "mine"}),
+            ("POST", "/keys/roles/rotate", {}),
+            ("POST", "/keys/roles/enable", None),
+        ]
+        answers = [await server.over_http(method, path, body, headers=bobs) for method, path, body in calls]
+        assert all("Organization Administration" in each.error[2] for each in answers if each.status == 403)
+        return [each.status for each in answers]
+
+    answer = await server.over_http("POST", "/keys", {"name": "telemetry", "scopes": [INGEST]}, headers=bobs)
+    assert 201 == answer.status
+    assert [403] * 5 == await tried()
+    more = {"permission_sets": ["api_key_management", "organization_administration"]}
+    await server.ask("PATCH", f"/roles/{made['id']}", more)
+    assert [201, 200, 200, 200, 200] == await tried()
+
+
+@pytest.mark.asyncio
+async def test_a_preview_of_a_limited_person_lists_what_is_open(server: OperatorServer) -> None:
+    """Calls about all calls are closed, whatever the permission sets: the list is what the person gets."""
+    await server.ask("POST", "/roles", {**NEW, "permission_sets": ["view_costs", "view_operation"]})
+    bobs = await signed_in(server, BOB, "none")
+    seen = await preview(server, person=BOB)
+    opened = {each["path"] for each in seen["calls"] if each["method"] == "GET" and "{" not in each["path"]}
+    closed = {"/status", "/keys", "/dead", "/report", "/views"} - opened
+    assert {"/status", "/keys", "/dead"} == closed
+    for path in ("/status", "/keys", "/dead", "/report", "/views"):
+        answer = await server.over_http("GET", path, headers=bobs)
+        assert (403 if path in closed else 200) == answer.status, path
 
 
 @pytest.fixture
