@@ -48,5 +48,6 @@ class OperatorAddress(Address):
     def security(self) -> list[dict[str, list[str]]]:
         if self.needs is None:
             return []
+        needed = [self.needs] if self.needs else []
         is_safe = set(self.methods) <= set(SAFE_METHODS)
-        return [{SESSION: []} if is_safe else {SESSION: [], CSRF: []}]
+        return [{SESSION: needed} if is_safe else {SESSION: needed, CSRF: []}]

@@ -308,7 +308,7 @@ def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")
     if draft.data_access != LIMITED and draft.filters:
-        raise Invalid("filters go with data_access limited")
+        raise Invalid("filters go with data_access limited: leave them out, or give an empty list")
     if draft.cost_types:
         raise Invalid("cost_types: a role shows every cost type; leave it out")
     if len(draft.filters) > limits.filters:

@@ -119,7 +119,11 @@ def delete(client: OperatorClient, role: str, as_json: bool) -> None:
 @roles.command()
 @click.argument("person", metavar="[EMAIL]", required=False)
 @click.option(
-    "--in-group", "in_groups", multiple=True, metavar="GROUP", help="A group that the person is in; may repeat."
+    "--in-group",
+    "in_groups",
+    multiple=True,
+    metavar="GROUP",
+    help="A group that the person is in, in place of those of the last sign-in; may repeat.",
 )
 @click.option("--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account.")
 @click.option("--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name.")
@@ -138,7 +142,7 @@ def preview(
     """
     if given["members"] or given["groups"]:
         fail("a preview takes the person as an argument, and groups as --in-group", 2)
-    body: dict[str, Any] = {"person": person, "groups": list(in_groups), "account_role": account_role}
+    body: dict[str, Any] = {"person": person, "groups": list(in_groups) or None, "account_role": account_role}
     if any(given.values()):
         body["role"] = _new_role(name="", **given)
     body["replaces"] = replaces

@@ -12,8 +12,9 @@ from gateway.mounts import OPERATOR_API
 _HEAD = """# HTTP API
 
 Every address, as `/openapi.json` of a running Tollhouse describes it; that document has the bodies and the answers,
-too. Errors are `{"error": {"type": "...", "message": "..."}}`, and the message says what to do. `Authorization` holds
-the key alone.
+too. A call needs a scope of the key, or on the operator side a [permission set](../roles.md#permission-sets). Errors
+are `{"error": {"type": "...", "message": "..."}}`, and the message says what to do. `Authorization` holds the key
+alone.
 """
 _AREAS = (("For senders and key holders", False), ("For operators", True))
 
@@ -41,6 +42,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     keys = sorted({name for way in found["security"] for name in way})
     if keys:
         yield f"- identified by: {', '.join(keys)}"
+    needed = sorted({word for way in found["security"] for words in way.values() for word in words})
+    if needed:
+        yield f"- needs: {', '.join(f'`{word}`' for word in needed)}"
     for place in ("path", "query"):
         parameters = [_parameter(each) for each in found["parameters"] if each["in"] == place]
         if parameters:

@@ -32,6 +32,7 @@ from spool.registry.roles import (
     RoleDraft,
     check_dimensions,
     checked_role_draft,
+    holder_of,
 )
 
 RANGE = "last_30d"
@@ -47,12 +48,12 @@ class RoleToPreview(RequestBody):
     """
     A person, a draft of a role, or both: the person as a member of the draft.
 
-    `account_role` is in place of that of the person's account. `replaces` is the id or the name of the role that the
-    draft would change.
+    Without `groups` the person has those of the newest sign-in that goes on. `account_role` is in place of that of the
+    person's account. `replaces` is the id or the name of the role that the draft would change.
     """
 
     person: str | None = None
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
     account_role: str | None = None
     role: NewRole | None = None
     replaces: str | None = None
@@ -95,7 +96,16 @@ async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
             base = (await request.registry.operators.get(person)).role
         except NotThere:
             base = NO_ROLE
-    return Holder(person=person, groups=tuple(given.groups), base=base)
+    groups = await _groups(request, person) if given.groups is None else given.groups
+    return Holder(person=person, groups=groups, base=base)
+
+
+async def _groups(request: OperatorRequest[RoleToPreview], person: str) -> tuple[str, ...]:
+    """Those of the OpenID provider, as it told them when the person signed in last; none if that is over."""
+    sessions = await request.registry.operators.sessions()
+    own = [each for each in sessions if person and each.operator and each.account == person]
+    newest = max(own, key=lambda each: each.created_at, default=None)
+    return () if newest is None else holder_of(newest).groups
 
 
 def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:

@@ -32,6 +32,15 @@ def test_every_call_stands_in_it_once() -> None:
     assert len(OPERATOR_ADDRESSES) == len(set(operations)) == len(operations)
 
 
+def test_a_call_names_the_permission_set_that_it_needs() -> None:
+    """Beside the session; only signing in needs neither."""
+    for row in OPERATOR_ADDRESSES:
+        found = DOCUMENT["paths"][row.documented_path][row.methods[0].lower()]["security"]
+        needed = [words for way in found for words in way.values() if words]
+        assert ([[row.needs]] if row.needs else []) == needed, row.name
+        assert bool(found) == (row.needs is not None), row.name
+
+
 def test_what_may_be_left_out_is_not_required() -> None:
     """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
     report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}

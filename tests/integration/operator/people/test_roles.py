@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from spool.registry import operators
-from spool.registry.operators import Actor
+from spool.registry.operators import Actor, Person
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -137,9 +137,16 @@ async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -
 
 @pytest.mark.asyncio
 async def test_a_group_is_previewed(server: OperatorServer) -> None:
-    """What everybody of an OpenID group has by roles."""
+    """What everybody of an OpenID group has by roles; a person has the groups of the newest sign-in."""
     await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
     assert ["Search & co"] == (await preview(server, groups=["finance"]))["roles"]
+    person = Person(email=BOB, role="viewer", decides_role=True, issuer="https://idp", subject="b", groups=("finance",))
+    sign_in: Any = {"address": "here", "life_s": 600.0, "takes_accounts": False}
+    await server.registry.operators.sign_in_person(person, **sign_in)
+    seen = await preview(server, person=BOB)
+    assert (["finance"], "none", ["Search & co"]) == (seen["groups"], seen["account_role"], seen["roles"])
+    seen = await preview(server, person=BOB, groups=[])
+    assert ([], []) == (seen["groups"], seen["roles"])
 
 
 @pytest.mark.asyncio
