@@ -30,7 +30,6 @@ from gateway.http.lists import List
 from gateway.http.requests import Result
 from gateway.mounts import CONSOLE, OPERATOR_API
 from gateway.operator import (
-    accounts,
     assistants,
     dead_letters,
     deliveries,
@@ -38,9 +37,7 @@ from gateway.operator import (
     findings,
     insights,
     keys,
-    provider_sign_in,
     scopes,
-    sign_in,
     spool,
     streams,
 )
@@ -62,7 +59,7 @@ from gateway.operator.money import (
     statements,
     views,
 )
-from gateway.operator.people import role_preview, roles
+from gateway.operator.people import accounts, provider_sign_in, role_preview, roles, sign_in
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.senders import clusters, container_files, devices
 from gateway.receivers import unit_cost

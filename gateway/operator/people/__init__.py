@@ -1,1 +1,1 @@
-"""The calls of the operator API on people: roles, and what they open."""
+"""The calls of the operator API on people: accounts, signing in, roles and what they open."""
