@@ -48,7 +48,8 @@ def demo(
     listen: str,
 ) -> None:
     """
-    Fill a data directory with a plausible month of AI traffic. --plant adds what detectors find.
+    Fill a data directory with a plausible month of AI traffic and what two providers bill of it. --plant adds what
+    detectors find.
 
     What would not be found in a month of the given size is refused with the size that it needs, and exit code 2.
     """

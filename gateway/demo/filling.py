@@ -14,6 +14,7 @@ from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.demo.allocation import publish_definition
+from gateway.demo.bills import Bills
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants
 from gateway.demo.samples import SetClock, add_samples
@@ -26,6 +27,8 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.recommendations.adviser import Adviser, Look
 from gateway.recommendations.gathering import Sources
+from gateway.reconciliation.gathering import StatementSources
+from gateway.reconciliation.reconciler import Reconciler
 from spool.clock import Clock
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY
@@ -66,11 +69,14 @@ async def fill(
     registry_clock = SetClock(clock.now())
     async with _open_empty(directory, clock, registry_clock) as (storage, registry):
         ledger = storage.ledger
-        await _send(storage, Month(period, seed=seed, plants=plan, prices=book), book, clock, progress)
+        bills = Bills(book, plan.words)
+        month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add)
+        await _send(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         await publish_definition(registry, ledger)
+        await bills.keep(registry.statements, begin=period.begin, end=period.end)
         inspected = await _inspect(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book)
         look = await Adviser(sources, registry.recommendations, clock).look()
@@ -97,6 +103,9 @@ async def _open_empty(
 
 
 async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> InspectionReport:
+    bills = StatementSources(
+        ledger=storage.ledger, log=storage.log, prices=lambda: book, statements=registry.statements
+    )
     sources = FactSources(
         ledger=storage.ledger,
         log=storage.log,
@@ -104,6 +113,7 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
         keys=registry.keys.all,
         devices=storage.devices.all,
         prices=lambda: book,
+        reconciled=Reconciler(bills, clock).look,
     )
     return await Inspector(sources, registry.insights, clock).inspect()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
@@ -49,7 +49,17 @@ class Period:
 class Month:
     """Makes the reports day by day, each day's in order of time."""
 
-    def __init__(self, period: Period, *, seed: int, plants: Plants, prices: PriceBook) -> None:
+    def __init__(
+        self,
+        period: Period,
+        *,
+        seed: int,
+        plants: Plants,
+        prices: PriceBook,
+        bill: Callable[[Inference], None] = lambda call: None,
+    ) -> None:
+        """`bill` is told of every call that a provider answers, once, however often it is reported."""
+        self._bill = bill
         self._period = period
         self._random = random.Random(seed)
         self._plants = plants
@@ -115,12 +125,15 @@ class Month:
     def _reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
         call = self._call(workload, turn)
         call = self._plants.apply(day, workload, call)
+        self._bill(call)
         call.cost = self._reported(workload, call)
         yield self._identified(workload, call)
         if self._random.random() < REPEATS:
             yield self._identified(workload, msgspec.structs.replace(call))
         twin = self._plants.twin(day, workload, call)
         if twin is not None:
+            if twin.source == call.source:  # another call, and not the same from another source
+                self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, of_call(twin, span=True)
         if workload.source == "claude_code":

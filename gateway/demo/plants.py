@@ -1,6 +1,6 @@
 """
 What can be planted in a month, each for one detector or one type of recommendations: how the calls change. Keys,
-devices and routes: `samples.py`.
+devices and routes: `samples.py`; what is billed: `bills.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ PLANTS = {
     "idle-key": "a key that nobody uses",
     "wide-key": "a key that sends and reads",
     "mute-device": "a laptop that lives and reports no calls any more",
+    "unreported-key": "a key that OpenAI bills and that nobody reports",
     "unread-cache": "a service that writes to the provider's cache and never reads",
     "priority-tier": "a service that pays for priority",
     "regional-model": "a service that asks for a model within one region",
@@ -71,6 +72,7 @@ LEAST = {
     "dear-model": LeastMonth(days=7, records=10_000, per_day=1_000),
     "retry-storm": LeastMonth(days=3, records=800, per_day=90),
     "dead-letters": LeastMonth(records=100, per_day=10),
+    "unreported-key": LeastMonth(days=4),
     **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=8_000, per_day=270)),
 }
 

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
 from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants
@@ -24,6 +25,9 @@ from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.list import TYPES
+from gateway.reconciliation.comparing import Reconciliation
+from gateway.reconciliation.gathering import StatementSources
+from gateway.reconciliation.reconciler import Reconciler
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
@@ -44,6 +48,7 @@ FOUND_BY = {
     "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
     "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival",
     "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
+    "unreported-key": "reconciliation_difference",
 }  # fmt: skip
 # word that is planted -> the type of recommendations that is to tell it
 TOLD_BY = {
@@ -52,9 +57,10 @@ TOLD_BY = {
     "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache",
 }  # fmt: skip
-# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises.
+# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises, and not billed.
 ALSO = {
-    "cost-gap": {"spend_spike"}, "dear-model": {"spend_spike", "newer_model"}, "doubled-source": {"spend_spike"},
+    "cost-gap": {"spend_spike", "reconciliation_difference"}, "dear-model": {"spend_spike", "newer_model"},
+    "doubled-source": {"spend_spike", "reconciliation_difference"},
     "unused-cache": {"spend_spike"},
 }  # fmt: skip
 
@@ -76,12 +82,13 @@ async def findings(directory: Path) -> set[str]:
 
 
 def test_every_detector_can_be_planted_for() -> None:
-    """No plant without one; but a month has no ids that came again, no upstream, no clusters, no views and no bills."""
+    """No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, and bills that
+    come."""
     assert set(PLANTS) == {*FOUND_BY, *TOLD_BY}
     assert {type.NAME for type in TYPES} == set(TOLD_BY.values())
     assert {detector.NAME for detector in DETECTORS} == {
         *FOUND_BY.values(), "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
-        "reconciliation_difference", "coverage_drop", "statement_stale",
+        "coverage_drop", "statement_stale",
     }  # fmt: skip
 
 
@@ -98,7 +105,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("words", [("spike", "missing-price", "retry-storm", "unrecognised", "parked-route"),
                                    ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
-                                    "unknown-arrival"),
+                                    "unknown-arrival", "unreported-key"),
                                    ("cost-gap",), ("dear-model",), ("doubled-source",), tuple(SAVINGS)])  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
@@ -171,6 +178,46 @@ async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
 
 def _at(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+async def reconciled(directory: Path) -> list[Reconciliation]:
+    """Both months of a directory that was filled, compared with what is billed in it."""
+    spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
+    ledger = await open_ledger(directory, clock=FakeClock(NOON))
+    registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
+    try:
+        sources = StatementSources(ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements)
+        months = await Reconciler(sources, FakeClock(NOON)).look()
+        return [found for month in months for found in month.providers]
+    finally:
+        await registry.close()
+        await ledger.close()
+        await spool.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
+async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named."""
+    await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))
+    months = await reconciled(tmp_path)
+    assert [ANTHROPIC, OPENAI] * 2 == [found.provider for found in months]
+    for found in months:
+        causes = [claim.cause for claim in found.claims]
+        assert "open" in {line.state for line in found.days} or "no statement" in {line.state for line in found.days}
+        assert 0 == found.total.unexplained
+        if found.provider == ANTHROPIC:
+            assert (0, []) == (found.total.difference, causes)
+        elif not words:
+            assert found.total.billed_tokens == found.total.counted_tokens
+            assert ["not_tokens"] == causes
+            assert {"differs"}.isdisjoint(line.state for line in found.days)
+            assert 0 < found.total.difference == found.claims[0].amount
+        else:
+            [silent] = [claim for claim in found.claims if claim.cause == "unreported_traffic"]
+            assert SILENT_KEY in silent.evidence
+    if words:
+        assert ["unreported_traffic", "double_report"] == [found.claims[0].cause for found in (months[1], months[3])]
 
 
 @pytest.mark.asyncio
