@@ -33,7 +33,7 @@ function App() {
     await send("DELETE", "/session");
     known(null);
   };
-  return html`<${Frame} pages=${PAGES} session=${found.session} version=${found.version} telemetry=${found.telemetry_url}
+  return html`<${Frame} pages=${PAGES} session=${{...found.session, ...found.rights}} version=${found.version} telemetry=${found.telemetry_url}
     leave=${leave} />`;
 }
 

@@ -4,19 +4,24 @@ import {get} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
-import {Problem, State} from "./parts.mjs";
+import {Problem, State, isOpen} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const THEMES = ["system", "light", "dark"];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
-export function Frame({pages, session, version, telemetry, leave}) {
+export function Frame({pages: all, session, version, telemetry, leave}) {
   const {path, query} = useAddress();
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
   const search = useRef(null);
   const live = useLiveState();
-  const page = pages.find((each) => each.path === path);
+  const pages = all.filter((each) => isOpen(session, each));
+  const page = all.find((each) => each.path === path);
+  const isClosed = path === "/" && page && !pages.includes(page) && pages.length > 0; // to whom: see where one can go
+  useEffect(() => {
+    if (isClosed) go(to(pages[0].path), {replaces: true});
+  }, [isClosed]);
   useEffect(listen, []);
   useEffect(() => {
     document.title = `${page?.title ?? "Not found"} · Tollhouse`;
@@ -40,7 +45,7 @@ export function Frame({pages, session, version, telemetry, leave}) {
         <button type="button" onClick=${pause} aria-pressed=${live === "paused"} title="r"><${State} word=${live} /></button>
         <button type="button" onClick=${() => setHelps(true)} aria-label="Keyboard shortcuts" title="?">?</button>
         <button type="button" onClick=${nextTheme} title="t">Theme: ${theme}</button>
-        <span class="faint">${session.actor} (${session.role})</span>
+        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.join(", ") || "no role" : session.role})</span>
         <button type="button" onClick=${leave}>Sign out</button>
       </div>
     </header>

@@ -6,10 +6,11 @@ import {clockTime} from "./format.mjs";
 /** What the server said, beside the last good data and its age. */
 export function Problem({error, at, retry}) {
   if (!error) return null;
+  const isClosed = error.type === "limited_data" || error.type === "permission_set";
   return html`<div class="problem" role="alert">
-    <p><strong>${error.status ? "This could not be loaded." : "No connection."}</strong> ${error.message}
+    <p><strong>${isClosed ? "This is not open to you." : error.status ? "This could not be loaded." : "No connection."}</strong> ${error.message}
       ${at && html` Shown is what was known at ${clockTime(at)}.`}</p>
-    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+    ${retry && !isClosed && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
 
@@ -69,8 +70,12 @@ function cell(column, row, isFirst, address) {
 
 const ROLES = ["viewer", "operator", "admin"];
 
-/** Whether the session's role allows what `role` may do. */
-export const may = (session, role = "viewer") => ROLES.indexOf(session.role) >= ROLES.indexOf(role);
+/** Whether the session has a permission set, or at least one of ROLES; without a word everybody may. */
+export const may = (session, word) => !word || session.permission_sets.includes(word)
+  || (ROLES.includes(word) && ROLES.indexOf(session.role) >= ROLES.indexOf(word));
+
+/** Whether a page is open to the session: one that is about all calls is closed to who may see some of them alone. */
+export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
 
 const STATES = {
   good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes"],

@@ -8,7 +8,7 @@ import {Confirm, Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mj
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/allocation";
-const role = "operator";
+const role = "modify_dimension_definitions";
 const DEFAULT = "default";
 const EXAMPLE = ["Dimensions:", "  Owner:", "    Name: Who pays", "    DefaultValue: Nobody", "    Rules:", "      - Type: GroupBy",
   "        Source: team", ""].join("\n");

@@ -6,7 +6,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Tabs} from "../lib/parts.mjs";
 
 const PATH = "/billing";
-const role = "operator";
+const role = "modify_billing";
 const KINDS = {Disabled: "bad", "Pending Data": "wait"};
 
 const at = (id) => `/connections/${encodeURIComponent(id)}`;

@@ -12,7 +12,7 @@ import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
 const PATH = "/budgets";
-const role = "operator";
+const role = "modify_views_and_budgets";
 const KINDS = {fired: "bad", pending: "wait", corrected: "good", cleared: "good"};
 const EXPAND = ["current", "history", "burnup", "forecast"];
 

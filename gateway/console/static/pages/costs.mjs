@@ -95,7 +95,7 @@ export function Page({query, isDark, session}) {
       <${AgainstPicker} query=${query} />
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
-      ${may(session, "operator") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
     ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}

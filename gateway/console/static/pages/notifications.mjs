@@ -7,7 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Copy, Fields, State, Tabs} from "../lib/parts.mjs";
 
 const PATH = "/notifications";
-const role = "operator";
+const role = "operate_spool";
 const STATES = {waiting: "wait", sent: "good", failed: "bad", discarded: "plain"};
 const CHANNELS = {running: "good", failing: "wait", parked: "bad", removed: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};

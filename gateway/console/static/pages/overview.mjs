@@ -5,7 +5,7 @@ import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
-import {Copy, Problem} from "../lib/parts.mjs";
+import {Copy, Problem, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
@@ -18,7 +18,7 @@ const NONE = {pagination: {total_count: 0}};
 
 const MONTH = ["cost", "reported", "calls", "errors", "unpriced", "cost_per_call"];
 
-async function load(view) {
+async function load(view, isAllSeen) {
   const now = new Date();
   const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
   const from = day(new Date(Date.UTC(year, month, 1)));
@@ -26,23 +26,24 @@ async function load(view) {
     get("/report", {view, from: day(now), show: ["cost", "calls"], compare: "previous"}),
     get("/report", {view, from, show: MONTH, compare: "previous"}),
     get("/report", {view, from: day(daysBefore(now, DAYS - 1)), by: "model", per: "daily", show: "cost", top: LISTED}),
-    get("/status"),
-    get("/ledger"),
-    get("/dead", {limit: 1}),
-    get("/devices", {state: ["silent", "mute"], limit: 1}).catch(() => NONE),
+    isAllSeen && get("/status"),
+    isAllSeen && get("/ledger"),
+    isAllSeen && get("/dead", {limit: 1}),
+    isAllSeen && get("/devices", {state: ["silent", "mute"], limit: 1}).catch(() => NONE),
     get("/insights", TOP).catch(() => null),
     ...LISTS.map(([name]) => get("/report", {view, from, by: name, show: "cost", top: LISTED})),
   ]);
   const bins = Array.from({length: DAYS}, (_, index) => day(daysBefore(now, DAYS - 1 - index)));
   const length = new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
-  return {now, length, today: today.total, month: whole.total, daily, status, ledger: ledger.ledger, dead, quiet, insights, lists, bins};
+  return {now, length, today: today.total, month: whole.total, daily, status, ledger: ledger && ledger.ledger, dead, quiet, insights, lists, bins};
 }
 
-export function Page({isDark, telemetry, query: at}) {
+export function Page({isDark, telemetry, query: at, session}) {
   const view = at.get("view");
-  const query = useQuery(() => load(view), [view]);
+  const isAllSeen = isOpen(session, {needs: "view_operation", isWhole: true});
+  const query = useQuery(() => load(view, isAllSeen), [view]);
   const {data} = query;
-  const isEmpty = data && !data.status.topics.some((topic) => topic.accepted > 0);
+  const isEmpty = data && isAllSeen && !data.status.topics.some((topic) => topic.accepted > 0);
   useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices"], query.reload);
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
@@ -73,7 +74,7 @@ function Figures({isDark, now, length, today, month, daily, status, ledger, dead
         href=${costs({from: "mtd", by: "model", cost_source: "none", measure: "calls"})}
         note=${month.unpriced ? "they count as $0.00" : "every call has one"} />
     </dl>
-    <${Health} ...${{status, ledger, dead, quiet}} />
+    ${status && html`<${Health} ...${{status, ledger, dead, quiet}} />`}
     <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true}
       href=${(model) => model !== OTHER && costs({model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))} />

@@ -8,7 +8,7 @@ import {Confirm, Fields, State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
-const role = "operator";
+const role = "work_on_insights";
 const DONE = {addressed: "good", on_hold: "plain", ignored: "plain"};
 const STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"];
 const SAME = "as it is";

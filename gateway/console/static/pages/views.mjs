@@ -9,7 +9,7 @@ import {useQuery} from "../lib/query.mjs";
 import {asLines, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
 
 const PATH = "/views";
-const role = "operator";
+const role = "modify_views_and_budgets";
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const filtersOf = (row, titles) => asLines(row.filter, titles).split("\n").filter(Boolean);

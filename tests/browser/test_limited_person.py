@@ -1,0 +1,70 @@
+"""What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Browser, expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import WIDE, Console
+
+EVA, PASSWORD = "eva@example.com", "correct horse battery"
+OPEN = ["Overview", "Calls", "Insights", "Costs", "Views", "Budgets", "Recommendations", "Live tail"]
+SETS = ["view_costs", "view_records", "view_recommendations", "view_operation", "modify_views_and_budgets"]
+
+
+def limited(browser: Browser, admin: Console, team: str) -> Console:
+    """The console of an account whose only role shows the calls of a team."""
+    headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
+    role = {"name": "One team", "data_access": "limited", "permission_sets": SETS, "members": [EVA],
+            "filters": [{"dimension": "team", "values": [team]}]}  # fmt: skip
+    account = {"email": EVA, "password": PASSWORD, "role": "none"}
+    for path, body in (("/operators", account), ("/roles", role)):
+        answer = admin.context.request.post(f"{admin.url}/console/api{path}", data=body, headers=headers)
+        assert 201 == answer.status, answer.text()
+    context: Any = browser.new_context(viewport=WIDE, reduced_motion="reduce")
+    console = Console(context, admin.tollhouse)
+    console.expects("401", "403")
+    console.page.goto(f"{console.url}/console/")
+    console.page.get_by_label("E-mail").fill(EVA)
+    console.page.get_by_label("Password").fill(PASSWORD)
+    console.page.get_by_role("button", name="Sign in").click()
+    expect(console.page.get_by_role("button", name="Sign out")).to_be_attached()
+    return console
+
+
+def test_a_person_of_one_team(browser: Browser, busy: Tollhouse, open_console: OpenConsole) -> None:
+    """The menu has the open pages; figures and the export are the team's; a closed page says why."""
+    admin = open_console(busy)
+    rows = admin.ask("/report?by=team&range=last_30d")["rows"]
+    own, *foreign = [row["team"] for row in rows if row["team"]]
+    assert foreign
+    eva = limited(browser, admin, own)
+    page = eva.page
+    eva.settle()
+    menu = page.get_by_role("navigation", name="Pages")
+    assert OPEN == menu.get_by_role("link").all_inner_texts()
+    expect(page.get_by_text("(One team)")).to_be_visible()
+    assert [] == eva.audit()
+    shown = page.locator("main").inner_text()
+    assert own in shown
+    assert not [team for team in foreign if team in shown]
+
+    menu.get_by_role("link", name="Costs").click()
+    eva.open("/costs?from=now-30d&by=team")
+    assert [own] == page.locator("tbody th").all_inner_texts()
+    address = page.get_by_role("link", name="CSV", exact=True).get_attribute("href")
+    table = page.evaluate("(address) => fetch(address).then((answer) => answer.text())", address)
+    assert [own] == [line.partition(",")[0] for line in table.splitlines()[1:]]
+
+    eva.open("/views")
+    expect(page.get_by_role("button", name="Create a view")).to_be_visible()
+    eva.open("/insights")
+    expect(page.get_by_role("button", name="Look now")).to_have_count(0)
+    eva.open("/devices")
+    expect(page.get_by_role("alert").first).to_contain_text("This is not open to you.")
+    expect(page.get_by_role("alert").first).to_contain_text("an Organizer can give you a role with full data access")
+    assert [] == eva.wrong
+    eva.context.close()
