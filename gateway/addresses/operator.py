@@ -416,7 +416,7 @@ OPERATOR_ADDRESSES = (
     _call("DELETE", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.remove_role,
           "Delete a role that nobody has any more"),
     _call("GET", "/permission-sets", ORGANIZATION_ADMINISTRATION, roles.list_permission_sets,
-          "List the permission sets of roles", lists=role_lists.PERMISSION_SET_LIST),
+          "List the permission sets of roles", lists=role_lists.PERMISSION_SET_LIST, shows=NOTHING),
     _call("GET", "/audit", ORGANIZATION_ADMINISTRATION, accounts.list_audit, "List every change", lists=accounts.AUDIT),
 )
 # fmt: on

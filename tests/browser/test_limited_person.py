@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from playwright.sync_api import Browser, expect
@@ -15,17 +17,26 @@ OPEN = ["Overview", "Calls", "Insights", "Costs", "Views", "Budgets", "Recommend
 SETS = ["view_costs", "view_records", "view_recommendations", "view_operation", "modify_views_and_budgets"]
 
 
-def limited(browser: Browser, admin: Console, team: str) -> Console:
-    """The console of an account whose only role shows the calls of a team."""
+@contextmanager
+def limited(browser: Browser, admin: Console, team: str) -> Iterator[Console]:
+    """The console of an account whose only role shows the calls of a team; both go at the end."""
     headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
     role = {"name": "One team", "data_access": "limited", "permission_sets": SETS, "members": [EVA],
             "filters": [{"dimension": "team", "values": [team]}]}  # fmt: skip
     account = {"email": EVA, "password": PASSWORD, "role": "none"}
+    api, send = f"{admin.url}/console/api", admin.context.request
     for path, body in (("/operators", account), ("/roles", role)):
-        answer = admin.context.request.post(f"{admin.url}/console/api{path}", data=body, headers=headers)
+        answer = send.post(f"{api}{path}", data=body, headers=headers)
         assert 201 == answer.status, answer.text()
-    context: Any = browser.new_context(viewport=WIDE, reduced_motion="reduce")
-    console = Console(context, admin.tollhouse)
+    settings: dict[str, Any] = {"viewport": WIDE, "reduced_motion": "reduce"}
+    with browser.new_context(**settings) as context:
+        yield signed_in(Console(context, admin.tollhouse))
+    send.patch(f"{api}/roles/One team", data={"members": []}, headers=headers)
+    for path in ("/roles/One team", f"/operators/{EVA}"):
+        assert 200 == send.delete(f"{api}{path}", headers=headers).status
+
+
+def signed_in(console: Console) -> Console:
     console.expects("401", "403")
     console.page.goto(f"{console.url}/console/")
     console.page.get_by_label("E-mail").fill(EVA)
@@ -35,13 +46,17 @@ def limited(browser: Browser, admin: Console, team: str) -> Console:
     return console
 
 
-def test_a_person_of_one_team(browser: Browser, busy: Tollhouse, open_console: OpenConsole) -> None:
+def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: OpenConsole) -> None:
     """The menu has the open pages; figures and the export are the team's; a closed page says why."""
-    admin = open_console(busy)
+    admin = open_console(month)
     rows = admin.ask("/report?by=team&range=last_30d")["rows"]
     own, *foreign = [row["team"] for row in rows if row["team"]]
     assert foreign
-    eva = limited(browser, admin, own)
+    with limited(browser, admin, own) as eva:
+        look_around(eva, own, foreign)
+
+
+def look_around(eva: Console, own: str, foreign: list[str]) -> None:
     page = eva.page
     eva.settle()
     menu = page.get_by_role("navigation", name="Pages")
@@ -67,4 +82,3 @@ def test_a_person_of_one_team(browser: Browser, busy: Tollhouse, open_console: O
     expect(page.get_by_role("alert").first).to_contain_text("This is not open to you.")
     expect(page.get_by_role("alert").first).to_contain_text("an Organizer can give you a role with full data access")
     assert [] == eva.wrong
-    eva.context.close()

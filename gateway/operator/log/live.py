@@ -65,11 +65,12 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
     for who may see some calls alone.
     """
     log = request.services.log
-    passes, may_see = chosen(await records_in_views(request), list(request.http.query.items())), sight_of(request)
+    passes = chosen(await records_in_views(request), list(request.http.query.items()))
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
         found: list[bytes] = []
+        may_see = sight_of(request)  # of now: a definition of dimensions may have been published
         for topic, first in reached.items():
             below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)

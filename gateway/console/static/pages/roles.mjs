@@ -10,7 +10,7 @@ import {useQuery} from "../lib/query.mjs";
 import {filterIn} from "../lib/view_fields.mjs";
 
 const PATH = "/roles";
-const role = "admin";
+const role = "organization_administration";
 const ACCESS = {full: "every call", limited: "calls that pass every filter", none: "no call"};
 const ACCOUNTS = ["viewer", "operator", "admin", "none"];
 const OF_ACCOUNT = "as the account has it";
