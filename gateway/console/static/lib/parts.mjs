@@ -68,11 +68,8 @@ function cell(column, row, isFirst, address) {
     : html`<td class=${column.kind} title=${title}>${shown}</td>`;
 }
 
-const ROLES = ["viewer", "operator", "admin"];
-
-/** Whether the session has a permission set, or at least one of ROLES; without a word everybody may. */
-export const may = (session, word) => !word || session.permission_sets.includes(word)
-  || (ROLES.includes(word) && ROLES.indexOf(session.role) >= ROLES.indexOf(word));
+/** Whether the session has a permission set; everybody may what needs none. */
+export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
 
 /** Whether a page is open to the session: one that is about all calls is closed to who may see some of them alone. */
 export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);

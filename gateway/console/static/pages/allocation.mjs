@@ -8,7 +8,7 @@ import {Confirm, Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mj
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/allocation";
-const role = "modify_dimension_definitions";
+const needs = "modify_dimension_definitions";
 const DEFAULT = "default";
 const EXAMPLE = ["Dimensions:", "  Owner:", "    Name: Who pays", "    DefaultValue: Nobody", "    Rules:", "      - Type: GroupBy",
   "        Source: team", ""].join("\n");
@@ -73,7 +73,7 @@ function Definition({session, query}) {
       <label>Definition <textarea key=${owner} ref=${box} name="definition" rows="18" required spellcheck=${false}
         defaultValue=${data.text} onInput=${() => setTried(null)}></textarea></label>
       <div class="bar"><button type="submit" class="main">Show what would change</button>
-        ${may(session, role) && html`<button type="button" disabled=${!now?.difference} onClick=${() => setAsks(true)}>Publish</button>`}</div>
+        ${may(session, needs) && html`<button type="button" disabled=${!now?.difference} onClick=${() => setAsks(true)}>Publish</button>`}</div>
     </form>
     ${now?.error && html`<${Faults} error=${now.error} />`}
     ${now?.difference && html`<${Difference} of=${now.difference} />`}
@@ -116,12 +116,12 @@ const NAMESPACES = {
   Details: ({row}) => html`<p><a href=${to(PATH, {namespace: row.id})}>Its definition</a></p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{id: row.id, description: row.description, version: row.version, dimensions: row.dimensions}} />`,
-  create: {title: "Create a namespace", role,
+  create: {title: "Create a namespace", needs,
     fields: () => [{name: "id", label: "Id", required: true, note: "small letters, digits, _ and -"}, ...named()],
     run: (_, given) => send("POST", "/allocation/namespaces", given).then(() => null)},
   actions: [
-    {title: "Edit", role, fields: named, run: (row, given) => send("PATCH", namespace(row.id), given).then(() => null)},
-    {title: "Delete", role, danger: true, exact: (row) => row.id, run: (row) => send("DELETE", namespace(row.id)).then(() => null),
+    {title: "Edit", needs, fields: named, run: (row, given) => send("PATCH", namespace(row.id), given).then(() => null)},
+    {title: "Delete", needs, danger: true, exact: (row) => row.id, run: (row) => send("DELETE", namespace(row.id)).then(() => null),
       text: () => "Only one that defines nothing can be deleted. Its versions go with it."},
   ],
   empty: html`<p>There is the default namespace alone. Another one lets a team publish dimensions of its own.</p>`,
@@ -139,7 +139,7 @@ const JOBS = {
     {title: "Submitted by", value: (row) => row.submitted_by},
     moment("Submitted", "submitted"),
   ],
-  actions: [{title: "Cancel the job", role, when: (row) => row.state === "queued" || row.state === "validating",
+  actions: [{title: "Cancel the job", needs, when: (row) => row.state === "queued" || row.state === "validating",
     run: (row) => send("POST", `${job(row.id)}/cancel`).then(() => null)}],
 };
 

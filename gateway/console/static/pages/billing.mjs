@@ -6,7 +6,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Tabs} from "../lib/parts.mjs";
 
 const PATH = "/billing";
-const role = "modify_billing";
+const needs = "modify_billing";
 const KINDS = {Disabled: "bad", "Pending Data": "wait"};
 
 const at = (id) => `/connections/${encodeURIComponent(id)}`;
@@ -46,15 +46,15 @@ const CONNECTIONS = {
   ],
   Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Its drops and months</a></p><${Fields}
     of=${{id: row.id, provider: row.cloud_provider, id_upstream: row.upstream_connection_id, bucket: row.s3_bucket_info}} />`,
-  create: {title: "Create a connection", role,
+  create: {title: "Create a connection", needs,
     fields: () => [...fields(), optional("id", "Id", "", "that senders use; empty: a new one")],
     run: (_, {id, ...given}) => send("POST", "/connections", {...typed(given), connection_id: id || null}).then(() => null)},
   actions: [
-    {title: "Edit", role, fields, run: (row, given) => change(row, typed(given))},
-    {title: "Enable", role, when: (row) => !row.is_enabled, run: (row) => change(row, {is_enabled: true})},
-    {title: "Disable", role, when: (row) => row.is_enabled, run: (row) => change(row, {is_enabled: false}),
+    {title: "Edit", needs, fields, run: (row, given) => change(row, typed(given))},
+    {title: "Enable", needs, when: (row) => !row.is_enabled, run: (row) => change(row, {is_enabled: true})},
+    {title: "Disable", needs, when: (row) => row.is_enabled, run: (row) => change(row, {is_enabled: false}),
       text: () => "Drops to it are refused from now on."},
-    {title: "Delete", role, danger: true, exact: (row) => row.id,
+    {title: "Delete", needs, danger: true, exact: (row) => row.id,
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
       text: () => "Its rows are deleted, too. Drops that wait are still sent."},
   ],

@@ -12,7 +12,7 @@ import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
 const PATH = "/budgets";
-const role = "modify_views_and_budgets";
+const needs = "modify_views_and_budgets";
 const KINDS = {fired: "bad", pending: "wait", corrected: "good", cleared: "good"};
 const EXPAND = ["current", "history", "burnup", "forecast"];
 
@@ -159,11 +159,11 @@ const list = ({views, dimensions}, isDark) => ({
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} titles=${dimensions.titles} />`,
-  create: {title: "Create a budget", role, fields: () => budgetFields({}, views, choices(dimensions)),
+  create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions)),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
   actions: [
-    {title: "Edit", role, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
-    {title: "Delete", role, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
+    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
+    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
   empty: html`<h2>There is no budget yet</h2><p>A budget says what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another

@@ -38,7 +38,7 @@ const ROUTES = {
       <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>Partial refusals</a>
       ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unknown</a>`}</p>`,
   actions: [
-    {title: "Replay", role: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned",
+    {title: "Replay", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned",
       text: () => "Sends records again that were settled before. First their number is shown.",
       fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
         {name: "until", label: "until", note: "empty: now"}],
@@ -47,7 +47,7 @@ const ROUTES = {
         const {replay} = await send("POST", "/replay", {...wanted, dry_run: true});
         return html`<${Replay} wanted=${{...wanted, until: replay.until}} count=${replay.records} />`;
       }},
-    {title: "Drop the route", role: "operate_spool", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
+    {title: "Drop the route", needs: "operate_spool", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
       text: (row) => `${exactCount(row.queued)} records that were to leave by ${row.route} are given up. They stay in reports.`,
       run: (row) => send("DELETE", `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`).then(() => null)},
   ],
@@ -98,12 +98,12 @@ const DEAD = {
     <p><a href=${to("/calls", {open: row.record_id})}>The record's history</a></p>
     <${Copy} label="the record" text=${JSON.stringify(row.record, null, 2)} />`,
   actions: [
-    {title: "Retry", role: "operate_spool", run: letters("retry"), text: (row) => `The record is sent to ${row.route} again.`},
-    {title: "Edit and retry", role: "operate_spool", when: (row) => row.record?.kind !== "unit_cost",
+    {title: "Retry", needs: "operate_spool", run: letters("retry"), text: (row) => `The record is sent to ${row.route} again.`},
+    {title: "Edit and retry", needs: "operate_spool", when: (row) => row.record?.kind !== "unit_cost",
       text: () => "Change what the upstream refused; the record is sent with it. The ledger keeps what it counted.",
       fields: (row) => [{name: "record", label: "Record (JSON)", type: "area", value: JSON.stringify(row.record, null, 2), required: true}],
       run: (row, given) => send("PATCH", `/dead/${row.id}`, {record: JSON.parse(given.record)}).then(() => null)},
-    {title: "Discard", role: "operate_spool", danger: true, run: letters("discard"),
+    {title: "Discard", needs: "operate_spool", danger: true, run: letters("discard"),
       text: (row) => `The record is never sent to ${row.route}. It is counted as discarded, and stays in reports.`},
   ],
   Before: Every,

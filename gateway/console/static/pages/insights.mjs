@@ -50,15 +50,15 @@ const INSIGHTS = {
   Details,
   Before: () => html`<p class="bar"><a class="chip" href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
     <a class="chip" href=${to(PATH)}>All, by status</a></p>`,
-  create: {title: "Look now", role: "work_on_insights", text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
+  create: {title: "Look now", needs: "work_on_insights", text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
       ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},
   actions: [
-    {title: "Set status", role: "work_on_insights",
+    {title: "Set status", needs: "work_on_insights",
       fields: (row, answer) => [{name: "status", label: "Status", type: "select", value: row.status, options: valid(answer, "status")}],
       run: (row, {status}) => send("PATCH", at(row.id), {status}).then(() => null)},
-    {title: "Comment", role: "work_on_insights", fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
+    {title: "Comment", needs: "work_on_insights", fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
       run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
   ],
   empty: html`<h2>Nothing was found</h2><p>Detectors look every hour for spend that jumped, models without a price, calls that are

@@ -7,7 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Copy, Fields, State, Tabs} from "../lib/parts.mjs";
 
 const PATH = "/notifications";
-const role = "operate_spool";
+const needs = "operate_spool";
 const STATES = {waiting: "wait", sent: "good", failed: "bad", discarded: "plain"};
 const CHANNELS = {running: "good", failing: "wait", parked: "bad", removed: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
@@ -39,10 +39,10 @@ const OUTBOX = {
     <${Fields} of=${{...row.fields, kind: row.kind, attempts: row.attempts, next_try: row.state === "waiting" ? row.not_before : null, settled: row.settled,
       thread: row.thread, id: row.id}} />`,
   actions: [
-    {title: "Send again", role, when: (row) => ["failed", "discarded"].includes(row.state), run: (row) => ids("retry", row),
+    {title: "Send again", needs, when: (row) => ["failed", "discarded"].includes(row.state), run: (row) => ids("retry", row),
       text: () => "Under the same id, so that a receiver that has it drops it."},
-    {title: "Try now", role, when: (row) => row.state === "waiting", run: (row) => ids("retry", row)},
-    {title: "Discard", role, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
+    {title: "Try now", needs, when: (row) => row.state === "waiting", run: (row) => ids("retry", row)},
+    {title: "Discard", needs, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
       text: () => "Nobody is told. It can be sent again while it is kept."},
   ],
   empty: html`<h2>Nothing was told yet</h2><p>Budgets, insights and views tell people and programs through channels, which stand in the
@@ -67,11 +67,11 @@ const CHANNEL_LIST = {
   Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Its notifications</a></p>
     ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,
   actions: [
-    {title: "Test", role, when: (row) => row.state !== "removed", text: (row) => `A notice that says so is sent to ${row.name}.`,
+    {title: "Test", needs, when: (row) => row.state !== "removed", text: (row) => `A notice that says so is sent to ${row.name}.`,
       run: (row) => send("POST", `/notification-channels/${encodeURIComponent(row.name)}/test`, {}).then(({notification}) => html`<p role="status">
         It is on its way. <a href=${to(PATH, {open: notification.id})}>What becomes of it</a></p>`)},
-    {title: "Send failed ones again", role, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
-    {title: "Discard all that wait or failed", role, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
+    {title: "Send failed ones again", needs, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
+    {title: "Discard all that wait or failed", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
   ],
   empty: html`<h2>There is no channel</h2><p>A channel is a section of the configuration, so that no address and no secret of a receiver stands in
     the console:</p>

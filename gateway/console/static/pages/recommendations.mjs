@@ -8,7 +8,7 @@ import {Confirm, Fields, State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
-const role = "work_on_insights";
+const needs = "work_on_insights";
 const DONE = {addressed: "good", on_hold: "plain", ignored: "plain"};
 const STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"];
 const SAME = "as it is";
@@ -65,7 +65,7 @@ function Before({session, reload}) {
   };
   return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
     <a class="chip" href=${to(PATH)}>All</a>
-    ${may(session, role) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
+    ${may(session, needs) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
     ${looks && html`<${Confirm} title="Look now" text="The last 30 days are reckoned through. It also happens once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;
 }
@@ -83,15 +83,15 @@ const LIST = {
     {title: "Type", value: (row) => spaced(row.type), sort: "type"},
     {title: "Assignee", value: (row) => row.assignee || "–"},
   ],
-  create: {title: "Decide on several", role,
+  create: {title: "Decide on several", needs,
     fields: (_, {recommendations}) => [{name: "ids", label: "Recommendations of this page", type: Several, options: recommendations}, ...decided()],
     run: (_, {ids, status, assignee}) => {
       if (!ids.length) throw new Error("Check at least one.");
       return set(ids, {status: status === SAME ? null : status, assignee: assignee.trim() || null});
     }},
   actions: [
-    {title: "Decide", role, fields: decided, run: (row, given) => set([row.id], given)},
-    {title: "Comment", role, fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
+    {title: "Decide", needs, fields: decided, run: (row, given) => set([row.id], given)},
+    {title: "Comment", needs, fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
       run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
   ],
   empty: html`<h2>Nothing was found</h2><p>A look each hour reckons through the last 30 days: cache writes that nobody reads, faster tiers, surcharges of
@@ -113,12 +113,12 @@ const TYPE_LIST = {
   ],
   Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{taken_for_granted: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
   actions: [
-    {title: "Set the least", role, fields: ({thresholds}) => [
+    {title: "Set the least", needs, fields: ({thresholds}) => [
       {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},
       {name: "least_share", label: "Percent of everything that was spent", value: thresholds.least_share, required: true}],
       run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
-    {title: "Enable", role, when: (row) => !row.enabled, run: (row) => switched(row, true)},
-    {title: "Disable", role, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
+    {title: "Enable", needs, when: (row) => !row.enabled, run: (row) => switched(row, true)},
+    {title: "Disable", needs, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
   ],
 };
 

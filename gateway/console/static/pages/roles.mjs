@@ -10,7 +10,7 @@ import {useQuery} from "../lib/query.mjs";
 import {filterIn} from "../lib/view_fields.mjs";
 
 const PATH = "/roles";
-const role = "organization_administration";
+const needs = "organization_administration";
 const ACCESS = {full: "every call", limited: "calls that pass every filter", none: "no call"};
 const ACCOUNTS = ["viewer", "operator", "admin", "none"];
 const OF_ACCOUNT = "as the account has it";
@@ -135,10 +135,10 @@ const list = (known) => ({
     {title: "Members", value: holders, exact: (row) => [...row.members, ...groupsOf(row)].join("\n")},
     {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
-  create: {title: "Create a role", role, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(() => null)},
+  create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(() => null)},
   actions: [
-    {title: "Edit", role, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), typed(row, given)).then(() => null)},
-    {title: "Delete", role, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
+    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), typed(row, given)).then(() => null)},
+    {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}: take them out first, or it is refused.`)},
   ],
 });

@@ -33,19 +33,19 @@ const OPERATORS = {
   identity: (row) => row.email,
   columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by"),
     moment("Created", "created", true), moment("Last modified", "last_modified", true)],
-  create: {title: "Add an operator", role: "admin", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
+  create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
     run: (_, values) => send("POST", "/operators", values).then(() => null)},
   actions: [
-    {title: "Set role", role: "admin", fields: (row) => [{...ROLE, value: row.role}],
+    {title: "Set role", needs: "organization_administration", fields: (row) => [{...ROLE, value: row.role}],
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
-    {title: "Set password", role: "admin", fields: () => [PASSWORD], text: (row) => `The sessions of ${row.email} end.`,
+    {title: "Set password", needs: "organization_administration", fields: () => [PASSWORD], text: (row) => `The sessions of ${row.email} end.`,
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
-    {title: "Disable", role: "admin", when: (row) => row.status === "Enabled",
+    {title: "Disable", needs: "organization_administration", when: (row) => row.status === "Enabled",
       text: (row) => `${row.email} is signed out at once, and cannot sign in until the account is enabled again.`,
       run: (row) => send("PATCH", operator(row), {status: "Disabled"}).then(() => null)},
-    {title: "Enable", role: "admin", when: (row) => row.status === "Disabled",
+    {title: "Enable", needs: "organization_administration", when: (row) => row.status === "Disabled",
       run: (row) => send("PATCH", operator(row), {status: "Enabled"}).then(() => null)},
-    {title: "Remove", role: "admin", danger: true, exact: (row) => row.email,
+    {title: "Remove", needs: "organization_administration", danger: true, exact: (row) => row.email,
       text: (row) => `${row.email} is signed out at once and cannot sign in again.`,
       run: (row) => send("DELETE", operator(row)).then(() => null)},
   ],
@@ -58,7 +58,7 @@ const SESSIONS = {
   identity: (row) => row.id,
   columns: [plain("Session", "id"), plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with"),
     plain("Address", "address"), moment("Created", "created", true), moment("Last seen", "last_seen", true)],
-  actions: [{title: "End", role: "admin", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
+  actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
     run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],
 };
 
@@ -69,11 +69,11 @@ const AUDIT = {
     plain("On", "target", true), plain("From address", "address")],
 };
 
-const PARTS = [["configuration", "Configuration", CONFIGURATION, "operator"], ["operators", "Operators", OPERATORS, "admin"],
-  ["sessions", "Sessions", SESSIONS, "admin"], ["audit", "Audit", AUDIT, "admin"]];
+const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
+  ["sessions", "Sessions", SESSIONS, "organization_administration"], ["audit", "Audit", AUDIT, "organization_administration"]];
 
 export function Page(given) {
-  const parts = PARTS.filter(([, , , role]) => may(given.session, role));
+  const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));
   if (!parts.length) return html`<p>Settings are shown to operators, accounts and the audit list to admins. You are a viewer.</p>`;
   const [name, , list] = parts.find(([each]) => each === given.query.get("tab")) ?? parts[0];
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${parts} />

@@ -77,8 +77,8 @@ const UNKNOWN = {
     <${Copy} label="the records" text=${JSON.stringify(row.records, null, 2)} />
     ${row.records.length <= row.last - row.first && html`<p class="faint">The first ${row.records.length} of them.</p>`}`,
   actions: [
-    {title: "It arrived", role: "operate_spool", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
-    {title: "It did not arrive", role: "operate_spool", danger: true, run: resolve(false),
+    {title: "It arrived", needs: "operate_spool", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
+    {title: "It did not arrive", needs: "operate_spool", danger: true, run: resolve(false),
       text: (row) => `${span(row)} are sent again. If they did arrive, the upstream counts them twice.`},
   ],
   empty: html`<p>None: of every delivery it is known whether it arrived.</p>`,

@@ -9,7 +9,7 @@ import {useQuery} from "../lib/query.mjs";
 import {asLines, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
 
 const PATH = "/views";
-const role = "modify_views_and_budgets";
+const needs = "modify_views_and_budgets";
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const filtersOf = (row, titles) => asLines(row.filter, titles).split("\n").filter(Boolean);
@@ -41,12 +41,12 @@ const list = (known) => ({
     {title: "Span", value: (row) => row.range.replaceAll("_", " ")},
     {title: "State", value: (row) => html`<${State} word=${row.broken ? "broken" : "usable"} kind=${row.broken ? "bad" : "good"} />`},
   ],
-  create: {title: "Create a view", role, fields: () => viewFields({}, choices(known)),
+  create: {title: "Create a view", needs, fields: () => viewFields({}, choices(known)),
     run: (_, given) => send("POST", PATH, typedView({}, given)).then(() => null)},
   actions: [
-    {title: "Edit", role, fields: (row) => viewFields(row, choices(known)),
+    {title: "Edit", needs, fields: (row) => viewFields(row, choices(known)),
       run: (row, given) => send("PATCH", at(row.id), typedView(row, given)).then(() => null)},
-    {title: "Delete", role, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
+    {title: "Delete", needs, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: () => "Records and costs stay. Addresses that name the view show nothing any more."},
   ],
   empty: html`<h2>There is no view yet</h2><p>A view is a saved filter, such as “what the search team spends”. Set filters on the page

@@ -40,7 +40,7 @@ from tests.spool.savings import SAVING
 
 __all__ = ["cheap_passwords"]  # holds for all tests here
 
-MARK = "zqx"
+MARK = "zqx.q"  # no secret and no cursor has a dot
 OWN = "search"
 FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # sees some calls alone
