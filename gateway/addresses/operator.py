@@ -43,7 +43,7 @@ from gateway.operator import (
 )
 from gateway.operator.address import NOTHING, SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operator.installation import backup, bundles, configuration
-from gateway.operator.log import live, newest, record
+from gateway.operator.log import listing, live, newest, record
 from gateway.operator.money import (
     allocation,
     allocation_diff,
@@ -215,7 +215,8 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/clock", VIEW_OPERATION, spool.show_clock, "The time that is used, and a step of the clock"),
     _call("POST", "/clock/accept", OPERATE_SPOOL, spool.accept_clock, "Believe the clock after a step of it",
           takes=spool.AcceptClock),
-    _call("GET", "/records", VIEW_RECORDS, newest.list_records, "List the newest records, open ones too",
+    _call("GET", "/records", VIEW_RECORDS, listing.list_records,
+          "List the newest records or those of dates, open ones too",
           lists=newest.RECORDS, shows=SLICED),
     _call("GET", "/rates", VIEW_RECORDS, newest.show_rates, "Records of each source in the last minute", shows=SLICED),
     _call("GET", "/tail", VIEW_RECORDS, live.tail, "Hear of records as they are committed",

@@ -130,7 +130,7 @@ class MemoryRows(Generic[Row]):
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} has no values for rows in memory")
         return cut_page(
-            [row for row in self._rows if _passes(listed, wanted.filters, row)],
+            [row for row in self._rows if passes(listed, wanted.filters, row)],
             value_of=value,
             identity_of=identity,
             order=wanted.sort_order,
@@ -168,7 +168,7 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]]) -> Callable[[Row
             raise _wrong(f"unknown parameter; this takes {', '.join(listed.filters)}")
         asked.setdefault(name, []).append(text)
     filters = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
-    return lambda row: _passes(listed, filters, row)
+    return lambda row: passes(listed, filters, row)
 
 
 def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
@@ -279,7 +279,7 @@ def _signature(text: bytes, secret: bytes) -> bytes:
     return blake2b(text, key=secret, digest_size=_SIGNATURE, person=b"list cursor").digest()
 
 
-def _passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
+def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
     for name, asked in filters.items():
         values, holds = listed.filters[name].values, listed.filters[name].holds
         if holds is not None:

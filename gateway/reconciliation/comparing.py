@@ -86,6 +86,8 @@ class Reconciliation:
     only_billed: Mapping[str, Sequence[str]]
     only_counted: Mapping[str, Sequence[str]]
     renamed: Sequence[tuple[str, str]]
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our names of each family of models
+    regions: frozenset[str] = frozenset()  # that our calls tell
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
 
@@ -93,6 +95,12 @@ class Reconciliation:
     def compared(self) -> bool:
         """Whether a day of it is settled."""
         return any(line.state in (AGREES, DIFFERS) for line in self.days)
+
+    def where(self, claim: Claim) -> dict[str, list[str]]:
+        """Our calls that a claim is about, as a filter; empty where that cannot be said."""
+        names = sorted({name for model in claim.models for name in self.spelled.get(model, ())})
+        regions = sorted(self.regions.intersection(claim.regions))
+        return {name: values for name, values in (("model", names), ("region", regions)) if values}
 
     def lines(self, level: str) -> Sequence[Line]:
         return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
@@ -189,6 +197,8 @@ def compare(facts: BothSides) -> Reconciliation:
         only_billed=_only(found, billed=True),
         only_counted=_only(found, billed=False),
         renamed=renamed,
+        spelled={name: sorted(names) for name, names in spelled.items() if name},
+        regions=frozenset(row.region for row in counted if row.region),
         overrides=overrides(facts.provider, found, claimed, prices, priced_as),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )  # fmt: skip

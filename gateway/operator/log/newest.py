@@ -1,4 +1,4 @@
-"""The call of the operator API for the newest records, closed and open: no content, because none is kept."""
+"""Records as lists of the operator API show them, closed and open: no content, because none is kept."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import moment
+from gateway.operator.log import dates
 from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.schemas import COUNT, closed
@@ -22,8 +23,9 @@ from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, as_json
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
+_MOMENT = {"type": ["string", "null"]}
 LOOKED_THROUGH_SCHEMA = {
-    "looked_through": closed({"records": COUNT, "most": COUNT, "since": {"type": ["string", "null"]}})
+    "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
 }
 RATE_S = 60.0
 MOST_SOURCES = 50
@@ -92,6 +94,7 @@ RECORDS: List[KeptRecord] = List(
         **{name: _filter(name) for name in FIELDS},
         "topic": Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
         "state": Filter(values=lambda kept: (kept.state,), valid_values=STATES),
+        dates.FIELD: Filter(values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at)),
         "view": Filter(),  # see `records_in_views`
     },
     max_limit=200,  # an answer stays small enough for a page
@@ -99,14 +102,12 @@ RECORDS: List[KeptRecord] = List(
 )
 
 
-async def list_records(request: OperatorRequest[None]) -> Result:
-    """The newest records that pass. `looked_through` says how far back was looked."""
-    found = await newest(request)
-    return {**await request.list(await records_in_views(request), MemoryRows(found)), **looked_through(found)}
-
-
 async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
-    """RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken."""
+    """
+    RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken, or a date is none.
+    """
+    for word in request.http.query.getall(dates.FIELD, ()):
+        dates.start_of(word)
     visible = await visible_to(request)
     view = cache(lambda word: usable_view_of(request, visible, word))
     for word in request.http.query.getall("view", ()):
@@ -123,8 +124,14 @@ async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
 
 def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
     """What a list of the newest says beside its page."""
-    since = moment(min(kept.committed_at for kept in found)) if found else None
-    return {"looked_through": {"records": len(found), "most": LOOKED_THROUGH, "since": since}}
+    since = min((kept.committed_at for kept in found), default=None)
+    return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
+
+
+def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
+    """How many records were looked through, at most how many, and when they were committed; `until` None: up to now."""
+    first, last = (None if each is None else moment(each) for each in (since, until))
+    return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
 async def show_rates(request: OperatorRequest[None]) -> Result:

@@ -13,6 +13,7 @@ from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
+from gateway.operator.log.listing import STEP, first_after
 from gateway.operator.log.newest import KeptRecord, sight_of
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
@@ -22,7 +23,6 @@ from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import TOPICS, as_json
 
-STEP = 1024  # records that are read between two turns of the event loop
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
 NOT_STORED = (
     "the reports it was made of: their payloads, the attribute behind each figure, and which of them came later",
@@ -95,7 +95,7 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
     """The newest record with an id that was committed between two moments (epoch seconds)."""
     for topic in TOPICS:
         below = log.next_number(topic)
-        last = below - 1 if until == inf else await _first_after(log, topic, until, below) - 1
+        last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
         while last > 0:
             entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
             for found in _matching(log, entries, id):
@@ -105,19 +105,6 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
             last = entries[0].first - 1
             await asyncio.sleep(0)
     return None
-
-
-async def _first_after(log: Log, topic: str, moment: float, below: int) -> int:
-    """The first number that was committed after a moment, `below` if none was: both rise together."""
-    low, high = 1, below
-    while low < high:
-        middle = (low + high) // 2
-        entries = await log.read(topic, middle, middle, with_open=True)
-        if entries and entries[0].committed_at > moment:
-            high = middle
-        else:  # before the moment, or gone, which is older than everything that is kept
-            low = middle + 1
-    return low
 
 
 def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:

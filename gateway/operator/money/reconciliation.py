@@ -80,7 +80,7 @@ def _provider(found: Reconciliation, by: str) -> Mapping[str, object]:
         "has_money": found.has_money,
         "total": _shown(found.total, ""),
         "rows": [_shown(line, by) for line in found.lines(by)],
-        "causes": [_cause(claim) for claim in found.claims],
+        "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims],
         "only_billed": dict(found.only_billed),
         "only_counted": dict(found.only_counted),
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed],

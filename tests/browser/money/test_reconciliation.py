@@ -16,6 +16,8 @@ from playwright.sync_api import expect
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
+from spool.identity import Identity
+from spool.record import Inference
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.statements.values import Statement, StatementRow
@@ -23,21 +25,27 @@ from spool.storage import StorageOptions
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, filled
+from tests.spool.contract.examples import add, call
 
 MONTH = CalendarMonth.at(datetime.now(UTC).timestamp()).previous
 MODEL = "model <b>of nobody"
+OURS = "o3"  # nobody else in the demo uses it
+IN_EUROPE = (1, 4)  # days on which its call was processed there, a tenth dearer
+CALLED = MONTH.days[:6]
 
 
 def bill() -> Statement:
-    """A model that the ledger has no call of, every day of last month, by tokens and money."""
+    """Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it has."""
+    dollars = [(MODEL, day, "2.5") for day in MONTH.days]
+    dollars += [(OURS, day, "2.2" if place in IN_EUROPE else "2") for place, day in enumerate(CALLED)]
     rows = [
         StatementRow(
-            source="openai_costs", provider="openai", account=None, key=None, model=MODEL, start=day, end=day + 86400,
+            source="openai_costs", provider="openai", account=None, key=None, model=model, start=day, end=day + 86400,
             unit=unit, kind="input", amount=Decimal(amount), currency=currency, tier=None, region=None, batch=None,
             settled=True,
         )
-        for day in MONTH.days
-        for unit, amount, currency in (("tokens", "1000000", None), ("usd", "2.5", "USD"))
+        for model, day, paid in dollars
+        for unit, amount, currency in (("tokens", "1000000", None), ("usd", paid, "USD"))
     ]  # fmt: skip
     now = datetime.now(UTC).timestamp()
     return Statement(
@@ -46,11 +54,21 @@ def bill() -> Statement:
     )  # fmt: skip
 
 
+def calls() -> Iterator[tuple[Inference, Identity]]:
+    """One of a million tokens on each of some days of last month, reported today."""
+    for place, day in enumerate(CALLED):
+        yield call(
+            900 + place, at=day + 3600, provider="openai", request_model=OURS, input_tokens=1_000_000, output_tokens=0,
+            estimated_cost="2", cost_source="estimated", region="eu" if place in IN_EUROPE else None,
+        )  # fmt: skip
+
+
 async def put(directory: Path) -> None:
     options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     await storage.registry.statements.put(bill(), actor=Actor("ada@example.com", "command"))
+    await add(storage.log, *calls())
     await storage.close()
 
 
@@ -87,8 +105,34 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     expect(page.get_by_role("region", name="openai by day").locator("tbody tr").first).to_contain_text("differs")
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert console.overhang() <= 0
-    page.get_by_role("region", name="openai by day").locator("tbody a").first.click()
+    page.get_by_role("link", name=f"Costs of {MONTH.name}-01", exact=True).click()
     expect(page).to_have_url(re.compile(rf"/costs\?from={MONTH.name}-01&.*provider=openai"))
     console.open("/reconciliation")
     expect(page.get_by_role("heading", name="There is no statement of this month")).to_be_visible()
     assert [] == console.audit()
+
+
+def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them dearer."""
+    console = open_console(billed, role="viewer")
+    page = console.page
+    console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    page.get_by_role("region", name="openai by model").get_by_role("link", name=OURS, exact=True).click()
+    records = page.get_by_role("region", name="records")
+    expect(records.locator("tbody tr")).to_have_count(len(CALLED))
+    expect(page.get_by_text(f"Of {MONTH.name} (UTC)")).to_be_visible()
+    assert [] == console.audit()
+    [found] = console.ask(f"/reconciliation?month={MONTH.name}&by=model")["providers"]
+    [row] = [each for each in found["rows"] if each["name"] == OURS]
+    assert (len(CALLED), "0.4") == (row["counted_calls"], row["causes"]["region"])
+    console.open(f"/reconciliation?month={MONTH.name}")
+    causes = page.get_by_role("region", name="Causes of openai")
+    causes.get_by_role("link", name="region", exact=True).click()
+    expect(records.locator("tbody tr")).to_have_count(len(IN_EUROPE))
+    expect(page.get_by_role("link", name="region: eu")).to_be_visible()
+    records.locator("tbody a").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("1,000,000")
+    console.open(f"/reconciliation?month={MONTH.name}&by=day")
+    page.get_by_role("region", name="openai by day").get_by_role("link", name=f"{MONTH.name}-02", exact=True).click()
+    expect(page.get_by_text(f"Of {MONTH.name}-02 (UTC)")).to_be_visible()
+    expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)

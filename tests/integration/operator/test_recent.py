@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.operator.log import live, newest
+from gateway.operator.log import dates, listing, live, newest
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.log.values import Submission
-from spool.record import BILLING_DATA, USAGE_EVENTS, BillingDrop, UsageEvent
+from spool.record import BILLING_DATA, NS, USAGE_EVENTS, BillingDrop, UsageEvent
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.integration.operator.streams import listening, signed_in
 from tests.spool.contract.examples import add, call
 
 pytestmark = pytest.mark.asyncio
+DAY_S = 86400
 
 
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
@@ -90,7 +91,70 @@ async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: py
     await add(server.services.log, call(2), call(3))
     payload = (await server.ask("GET", "/records")).payload
     assert [3, 2] == [row["number"] for row in payload["records"]]
-    assert {"records": 2, "most": 2, "since": payload["records"][0]["committed_at"]} == payload["looked_through"]
+    since = payload["records"][0]["committed_at"]
+    assert {"records": 2, "most": 2, "since": since, "until": None} == payload["looked_through"]
+
+
+async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
+    """By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it came."""
+    log, clock = server.services.log, server.clock
+    clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # an hour into a day
+    today = clock.now() - 3600
+    at = {name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))}
+    await add(log, call(1, start_time=at["late"] - 40 * DAY_S * NS))
+    await add(log, call(2, start_time=at["late"]), call(3, start_time=at["early"]), call(4, start_time=None))
+    await add(log, call(5, start_time=at["ahead"]))  # no clock is believed so far ahead
+    clock.move(2 * DAY_S)
+    await add(log, call(6, start_time=at["early"], region="eu"), call(7, start_time=int(clock.now()) * NS))
+    day, before = dates.day_and_month(None, today)[0], dates.day_and_month(None, today - DAY_S)
+    assert [6, 5, 4, 3] == await numbers(server, date=day)
+    assert [2] == await numbers(server, date=before[0])
+    assert [6] == await numbers(server, date=day, region="eu")
+    assert [] == await numbers(server, date=day, topic=USAGE_EVENTS)
+    both = await server.ask("GET", f"/records?date={day}&date={before[0]}")
+    assert [6, 5, 4, 3, 2] == [row["number"] for row in both.payload["records"]]
+    of_month = await numbers(server, date=day[:7])
+    assert {3, 4, 5, 6} <= set(of_month)
+    assert 1 not in of_month
+    first = (await server.ask("GET", "/records", date=day, limit="2")).payload
+    assert (4, [day]) == (first["pagination"]["total_count"], first["filtering"]["current"]["date"])
+    assert [4, 3] == await numbers(server, cursor=first["pagination"]["cursor"]["next_cursor"])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["2026", "2026-13", "2026-02-30", "2026-1-1", "yesterday", "", "2026-11-20T00:00:00Z"]
+)
+async def test_what_is_no_date_is_refused(server: OperatorServer, wrong: str) -> None:
+    """The answer says how one is written."""
+    for path in ("/records", "/tail"):
+        refused = await server.ask("GET", path, date=wrong)
+        assert (400, True) == (refused.status, "2026-11" in refused.payload["error"]["message"])
+
+
+async def test_records_of_a_day_are_found_behind_newer_ones(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many came since; and where more came than are looked through, the answer says up to when was looked."""
+    monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
+    monkeypatch.setattr(listing, "STEP", 2)
+    log, clock = server.services.log, server.clock
+    start = int(clock.now())
+    await add(log, *(call(n, start_time=start * NS) for n in range(1, 4)))
+    clock.move(3 * DAY_S)
+    for n in range(4, 10):
+        await add(log, call(n, start_time=int(clock.now()) * NS))
+        clock.move(60)
+    day = dates.day_and_month(None, start)[0]
+    assert [9, 8, 7, 6] == await numbers(server)
+    answer = (await server.ask("GET", "/records", date=day)).payload
+    assert [3, 2, 1] == [row["number"] for row in answer["records"]]
+    assert (9, None) == (answer["looked_through"]["records"], answer["looked_through"]["until"])
+    monkeypatch.setattr(listing, "MOST_READ", 5)
+    answer = (await server.ask("GET", "/records", date=day)).payload
+    until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload["records"]
+    assert [3, 2, 1] == [row["number"] for row in answer["records"]]
+    looked = answer["looked_through"]
+    assert (5, 5, until[-2]["committed_at"]) == (looked["records"], looked["most"], looked["until"])
 
 
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:

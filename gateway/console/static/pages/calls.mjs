@@ -42,11 +42,30 @@ const LIST = {
   path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, columns: COLUMNS,
   identity: (row) => row.id, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
-  Before: ({answer}) => html`<p class="faint">The newest ${exactCount(answer.looked_through.records)} records that are kept
-    ${answer.looked_through.since && html` were looked through, back to ${clock(answer.looked_through.since)} UTC`}. Prompts and
-    answers are never stored.</p>`,
+  Before: Looked,
   empty: html`<h2>No record has arrived yet</h2><p><a href="#/">The overview</a> says how to send the first.</p>`,
 };
+
+/** How far was looked for what the page shows. */
+function Looked({answer}) {
+  const {records, since, until} = answer.looked_through;
+  const dates = answer.filtering.current.date;
+  if (!dates) {
+    return html`<p class="faint">The newest ${exactCount(records)} records that are kept
+      ${since && html` were looked through, back to ${clock(since)} UTC`}. Prompts and answers are never stored.</p>`;
+  }
+  const ends = [...dates].sort();
+  return html`<p class="faint">Of ${ends.join(", ")} (UTC): ${exactCount(records)} records were looked through${since && html`, which came
+    from ${clock(since)} ${until ? html`to ${clock(until)}; what came later was not, so there may be more` : "on"}`}. Records are kept
+    for a time alone: <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
+    these dates</a> stay longer. Prompts and answers are never stored.</p>`;
+}
+
+/** A day as it is; of a month its first or its last. */
+const dayOf = (date, day) => (date.length > 7 ? date
+  : new Date(Date.UTC(date.slice(0, 4), date.slice(5, 7) - (day === 1 ? 1 : 0), day === 1 ? 1 : 0)).toISOString().slice(0, 10));
+/** The filters of an answer that costs have, too. */
+const kept = ({filtering: {current: {date, state, kind, topic, session, view, ...others}}}) => others;
 
 function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
   return html`

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,8 @@ QUERIES: Mapping[str, Sequence[str]] = {
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
-    "list_records": [f"team={FOREIGN}", f"model={FOREIGN}-model", "topic=usage-events", "state=open"],
+    "list_records": [f"team={FOREIGN}", f"model={FOREIGN}-model", "topic=usage-events", "state=open",
+                     f"date={datetime.now(UTC):%Y-%m}"],
     "list_insights": ["status=new", "sort_key=title", "sort_key=cost_impact&limit=1"],
     "list_recommendations": [f"team={FOREIGN}", "sort_key=type"],
     "list_budgets": ["expand=current&expand=forecast"],

@@ -1,0 +1,35 @@
+"""Days and months (UTC) that records belong to, by the rule of the ledger."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from spool.errors import Invalid
+from spool.record import NS
+
+FIELD = "date"
+HOUR_S = 3600
+AHEAD_S = 2 * HOUR_S  # so far ahead of its arrival a sender's clock is believed
+
+_FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
+
+
+def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
+    """Those in which the ledger counts a record: of its start, or else of its arrival."""
+    arrival = int(committed_at) // HOUR_S * HOUR_S
+    is_believed = start_time is not None and 0 < start_time < (arrival + AHEAD_S) * NS
+    seconds = start_time // NS if start_time is not None and is_believed else arrival
+    day = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+    return day, day[:7]
+
+
+def start_of(date: str) -> float:
+    """Where a day or a month begins, in epoch seconds. Invalid for what is neither."""
+    wrong = Invalid(f"{FIELD} is a day such as 2026-11-20, or a month such as 2026-11, of UTC")
+    if not _FORM.fullmatch(date):
+        raise wrong
+    try:
+        return datetime.fromisoformat(f"{date}-01"[:10]).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise wrong from None
