@@ -1,1 +1,1 @@
-"""Pages of the group Money, a journey each."""
+"""What people may do and see, a journey each."""

@@ -36,6 +36,8 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     total = tried.locator("dd").first.get_attribute("title")
     report = console.ask("/report?range=last_30d&where=team%3Dsearch&by=team&show=cost")
     assert f"${report['total']['cost']}" == total
+    expect(tried).to_contain_text("Overview, Insights, Costs, Views, Budgets")
+    expect(tried).not_to_contain_text("Billing")
     assert [] == console.audit()
     console.screenshot("roles-tried")
     dialog.get_by_role("textbox", name="Description").fill("Those of the search team")

@@ -5,9 +5,10 @@ import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, exactCount, money} from "../lib/format.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Problem, State, Table, Tabs} from "../lib/parts.mjs";
+import {Fields, Problem, State, Table, Tabs, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {filterIn} from "../lib/view_fields.mjs";
+import {PAGES} from "./list.mjs";
 
 const PATH = "/roles";
 const needs = "organization_administration";
@@ -74,6 +75,10 @@ function Tried({name, label, value: row, options: titles}) {
     <div role="status">${found && html`<${Seen} ...${{found, titles}} />`}</div></fieldset>`;
 }
 
+/** The pages that somebody would find in the menu. */
+const pagesOf = ({permission_sets: sets, data_access: access}) => PAGES.filter((each) => isOpen(
+  {permission_sets: sets.map(({id}) => id), is_limited: access !== "full"}, each)).map((each) => each.title);
+
 /** What somebody may do and see. */
 function Seen({found, titles}) {
   const {total, filters} = found;
@@ -82,7 +87,7 @@ function Seen({found, titles}) {
       and sees ${ACCESS[found.data_access]}${filters.length > 0 && `: ${filters.map(part).join("; or ")}`}.</p>
     <dl class="numbers"><div><dt>Cost that is seen</dt><dd title=${`$${total.cost}`}>${money(total.cost)}</dd><dd class="faint">of the last 30 days</dd></div>
       <div><dt>Calls that are seen</dt><dd title=${exactCount(total.calls)}>${count(total.calls)}</dd></div></dl>
-    <${Fields} of=${{permission_sets: found.permission_sets.map((each) => each.name)}} />
+    <${Fields} of=${{permission_sets: found.permission_sets.map((each) => each.name), pages: pagesOf(found).join(", ")}} />
     ${found.dimensions.map(({dimension, values, left_out: left}) => html`<div key=${dimension}><h3>By ${titleOf(titles, dimension)}</h3>
       ${values.length ? html`<${Table} caption=${`Seen by ${titleOf(titles, dimension)}`} rows=${values} identity=${(each) => String(each.value)} columns=${VALUES} />`
         : html`<p class="faint">Nothing.</p>`}
@@ -111,7 +116,7 @@ function Details({row, known: {sets, dimensions}}) {
   const title = (id) => sets.find((each) => each.id === id)?.name ?? id;
   return html`<p>${row.description}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles), kinds_of_money: row.cost_types,
+    <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles),
       allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), by: row.last_updated_by, id: row.id}} />
     <h3>Members</h3>${row.members.length ? html`<ul>${row.members.map((each) => html`<li key=${each}>
       <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts have it by their own role." : "None."}</p>`}`;

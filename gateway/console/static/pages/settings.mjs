@@ -1,9 +1,10 @@
 /** The configuration as it is, the operators and their sessions, and the list of every change. */
+import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {State, Tabs, may} from "../lib/parts.mjs";
+import {Fields, State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/settings";
 const ROLES = ["viewer", "operator", "admin", "none"];
@@ -31,6 +32,7 @@ const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
 const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
+  Details: ({row}) => html`<${Fields} of=${row} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
   columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by"),
     moment("Created", "created", true), moment("Last modified", "last_modified", true)],
   create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
@@ -74,7 +76,8 @@ const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));
-  if (!parts.length) return html`<p>Settings are shown to operators, accounts and the audit list to admins. You are a viewer.</p>`;
+  if (!parts.length) return html`<p>Settings need the permission set Operate the Spool; accounts, sessions and the audit list need
+    Organization Administration. An Organizer can give them to you in a role.</p>`;
   const [name, , list] = parts.find(([each]) => each === given.query.get("tab")) ?? parts[0];
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${parts} />
     <${ListPage} key=${name} list=${list} ...${given} />`;
