@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail_by_status
+from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -45,7 +46,7 @@ class AgentgatewayEvent(msgspec.Struct):
 
 
 def has_sign(members: Members) -> bool:
-    is_request = bytes(members.get("scope", b"")) == b'"request"'
+    is_request = payload.is_exactly(members.get("scope"), b'"request"')
     is_routed = "gateway" in members or "route" in members
     return is_request and is_routed and any("." in name for name in members)
 

@@ -83,7 +83,7 @@ class _LogEvent(msgspec.Struct):
 
 def has_sign(members: Members) -> bool:
     return (
-        bytes(members.get("schemaType", b"")) == b'"ModelInvocationLog"'
+        payload.is_exactly(members.get("schemaType"), b'"ModelInvocationLog"')
         or "awslogs" in members
         or {"messageType", "logGroup"} <= members.keys()
         or any_inside(members, "records", "data")
@@ -142,7 +142,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
 
 
 def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch tests the subscription
+    if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):  # CloudWatch tests the subscription
         yield b"{}"
         return
     index = 0

@@ -85,11 +85,11 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     if spans is None:
         yield raw
         return
-    trace_id = bytes(members.get("TraceID", b"null"))
+    trace_id = members.get("TraceID", msgspec.Raw(b"null"))
     if len(trace_id) > _MAX_ID:
-        trace_id = b"null"
+        trace_id = msgspec.Raw(b"null")
     for span in payload.array(spans):
-        yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span)) if len(span) else span
+        yield b'{"TraceID":%b,"Span":%b}' % (trace_id, span) if len(span) else span
 
 
 def calls(event: BifrostEvent) -> Iterable[Call]:

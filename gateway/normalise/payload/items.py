@@ -89,8 +89,7 @@ def items(body: bytes) -> Iterator[Raw]:
 
 def array(raw: Raw) -> Iterator[Raw]:
     """The elements of one raw JSON value: of an array each, of anything else the value itself; TURN now and then."""
-    text = bytes(raw)
-    return _elements(text) if text[:1] == b"[" else iter((raw,))
+    return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
@@ -103,7 +102,17 @@ def array_in(raw: Raw, name: str) -> Iterator[Raw]:
 
 
 def is_null(raw: Raw) -> bool:
-    return len(raw) == 4 and bytes(raw) == b"null"  # a large one is not copied to be compared
+    return is_exactly(raw, b"null")
+
+
+def is_exactly(raw: Raw | None, text: bytes) -> bool:
+    """Whether it is this text; a large one is not copied to be compared."""
+    return raw is not None and len(raw) == len(text) and bytes(raw) == text
+
+
+def first_sign(raw: Raw) -> bytes:
+    """The first byte, which tells its type; the rest is not copied."""
+    return bytes(memoryview(raw)[:1])
 
 
 def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:

@@ -55,7 +55,7 @@ class SmallValues:
         if len(raw) <= min(MAX_VALUE, self._left):
             self._left -= len(raw)
             return payload.decode(raw, _anything)
-        if depth and bytes(memoryview(raw)[:1]) == b"{":
+        if depth and payload.first_sign(raw) == b"{":
             return {name: self.read(value, depth - 1) for name, value in payload.members_of(raw)}
         return []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 from gateway.errors import Refusal
 
-SLICE_BYTES: Final = 256 * 1024  # takes less than 100 ms even where every item must be cleaned first
+SLICE_BYTES: Final = 256 * 1024
+SLICE_S: Final = 0.01  # whichever comes first: items that must be cleaned take ten times as long as others
 ITEM_BYTES: Final = 256  # the least that an item counts for: one of two bytes is work and takes memory, too
 PART_BYTES: Final = 64  # the same for a part of an item: an attribute, an event, a field on the wire
 MAX_ITEMS: Final = 250_000  # server.max_items; 64 MiB of real calls are about 100,000
@@ -34,6 +36,7 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
+        self._began: float | None = None  # when the running slice was first asked about
 
     def again(self) -> Allowance:
         """For one more walk over the same body: its items are counted anew, and are held already."""
@@ -53,9 +56,17 @@ class Allowance:
                 self._beyond = 0
 
     def is_due(self, size: int, parts: int = 0) -> bool:
-        """Whether the event loop is due its turn, with an item of so many bytes and parts done."""
+        """
+        Whether the event loop is due its turn, with an item of so many bytes and parts done.
+
+        On a thread, too, it needs one: a thread that lets go of the interpreter's lock for a moment, as for random
+        numbers, is not asked to hand it over, and takes it again before the loop is awake.
+        """
         self._worked += (size if size > ITEM_BYTES else ITEM_BYTES) + parts * PART_BYTES
-        if self._worked < SLICE_BYTES:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        if self._worked < SLICE_BYTES and now - self._began < SLICE_S:
             return False
-        self._worked = 0
+        self._worked, self._began = 0, None  # not now: the next slice may have to wait
         return True

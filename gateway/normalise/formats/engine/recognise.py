@@ -8,13 +8,14 @@ from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.declaration import MAX_LOOKED_AT, OTLP_SIGNALS, Members
 from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.outline import outlined
 
 
 def recognise(body: bytes) -> str | None:
     """The format of a JSON body, or None; the first item that shows a sign decides for all."""
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
-            if (found := format_of(payload.peek(item))) is not None:
+            if (found := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
                 return found
     except BadPayload:
         pass

@@ -202,7 +202,7 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
             yield document
             continue
         members = payload.peek(document)
-        if bytes(members.get("batch", b""))[:1] == b"[":
+        if "batch" in members and payload.first_sign(members["batch"]) == b"[":
             yield from payload.array_in(document, "batch")
         elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")

@@ -1,0 +1,57 @@
+"""Whose format a large item is: known as of a small one, and without a copy of it."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from gateway.normalise.formats.engine.recognise import recognise
+from gateway.normalise.payload.outline import KEPT, LARGE, outlined
+from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
+
+NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
+
+
+@pytest.mark.parametrize("noise", NOISE, ids=["text", "list", "object"])
+@pytest.mark.parametrize(("name", "item"), SIGNS)
+def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str, Any], noise: Any) -> None:
+    """Whatever is large stands before the sign and behind it, and inside what the sign is in."""
+    inside = {key: {"large": noise, **value} if isinstance(value, dict) else value for key, value in item.items()}
+    for large in ({"large": noise, **item}, {**item, "large": noise}, {"large": noise, **inside}):
+        assert recognise(json.dumps(large).encode()) == name
+
+
+def test_what_is_small_stays_and_what_is_large_is_null() -> None:
+    item = {
+        "a": 1,
+        "b": "x" * LARGE,
+        "c": {"d": "x" * KEPT, "e": [1, {"f": "x" * KEPT, "g": 2}, 3]},
+        "h": [["x" * KEPT]],
+    }
+    found = json.loads(bytes(outlined(json.dumps(item).encode(), 2)))
+    assert found == {"a": 1, "b": None, "c": {"d": None, "e": [1, None]}, "h": [[None]]}
+
+
+BROKEN = {"text": b'{"a":"' + b"x" * LARGE, "brackets": b"[" * LARGE, "list": b'{"a":[1,' + b" " * LARGE}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_breaks_off_has_no_names(name: str) -> None:
+    assert bytes(outlined(BROKEN[name], 2)) == b"null"
+
+
+def test_a_large_event_is_cleaned_once_and_not_copied() -> None:
+    """The cleaned copy is a third larger than the body; any copy more would be seen."""
+    body = b'{"batch":[{"id":"e","type":"generation-create","body":{"input":[%b]}}]}' % b",".join(
+        [b"NaN"] * (4 * LARGE)
+    )
+    tracemalloc.start()
+    try:
+        assert recognise(body) == "langfuse"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(body)

@@ -1,0 +1,25 @@
+"""When the event loop is due its turn: after so many bytes, or after so much time."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.normalise.payload.slices import SLICE_BYTES, SLICE_S, Allowance
+
+
+def test_many_bytes_end_a_slice() -> None:
+    allowance = Allowance()
+    assert [allowance.is_due(SLICE_BYTES // 2) for _ in range(4)] == [False, True, False, True]
+
+
+def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time until the next slice may begin is not counted."""
+    now = 100.0
+    monkeypatch.setattr("gateway.normalise.payload.slices.time.monotonic", lambda: now)
+    allowance, due = Allowance(), []
+    for _ in range(3):
+        due.append(allowance.is_due(300))
+        now += 2 * SLICE_S
+        due.append(allowance.is_due(300))
+        now += 60
+    assert due == [False, True, False, True, False, True]
