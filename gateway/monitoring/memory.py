@@ -6,6 +6,8 @@ import ctypes
 import gc
 from contextlib import suppress
 
+_MMAP_THRESHOLD = -3  # of mallopt
+_LARGE = 1024 * 1024
 NEW_OBJECTS = 5000  # between two rounds of the collector; Python's own 700 cost a twentieth of a single span
 
 
@@ -18,6 +20,9 @@ def settle_after_start() -> None:
     """
     gc.collect()
     with suppress(OSError, AttributeError):  # only the C library of Linux can
-        ctypes.CDLL(None).malloc_trim(0)
+        library = ctypes.CDLL(None)
+        library.malloc_trim(0)
+        # By itself it keeps blocks of up to 32 MiB once one was freed: 100 MiB after a few large bodies.
+        library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS)

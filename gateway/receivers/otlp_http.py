@@ -17,7 +17,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
 
-SLICED: Final = 8 * 1024 * 1024  # bytes of a request whose slices take less than 25 ms, also if one item is all of it
+SLICED: Final = 1024 * 1024  # bytes of a request whose slices take less than 50 ms, also if one item is all of it
 
 # What a partial success calls the items of a signal.
 MEMBERS: dict[Signal, str] = {
