@@ -24,7 +24,7 @@ from spool.statements.values import Statement, StatementRow
 from spool.storage import StorageOptions
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, filled
+from tests.browser.console import NARROW, Console, filled
 from tests.spool.contract.examples import add, call
 
 MONTH = CalendarMonth.at(datetime.now(UTC).timestamp()).previous
@@ -32,6 +32,7 @@ MODEL = "model <b>of nobody"
 OURS = "o3"  # nobody else in the demo uses it
 IN_EUROPE = (1, 4)  # days on which its call was processed there, a tenth dearer
 CALLED = MONTH.days[:6]
+ADA = Actor("ada@example.com", "command")
 
 
 def bill() -> Statement:
@@ -67,7 +68,10 @@ async def put(directory: Path) -> None:
     options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
-    await storage.registry.statements.put(bill(), actor=Actor("ada@example.com", "command"))
+    statements = storage.registry.statements
+    for month in await statements.months():  # the demo's own
+        await statements.delete(month.id, actor=ADA)
+    await statements.put(bill(), actor=ADA)
     await add(storage.log, *calls())
     await storage.close()
 
@@ -81,6 +85,15 @@ def billed(tmp_path: Path) -> Iterator[Tollhouse]:
     tollhouse.start()
     yield tollhouse
     tollhouse.stop()
+
+
+def test_a_demo_has_bills(console: Console) -> None:
+    """Of two providers, with the one difference that is in them."""
+    page = console.page
+    console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    expect(page.get_by_role("region", name="Causes of openai")).to_contain_text("not tokens")
+    expect(page.get_by_role("region", name="anthropic", exact=True)).to_be_visible()
+    assert [] == console.audit()
 
 
 def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
