@@ -65,8 +65,8 @@ _ALL: Sequence[Prompt] = (
         description="Where a team could spend less",
         text=(
             "Find where the team {team} could spend less on AI. With get_cost_data and a filter on the team, see what "
-            "it spends by model in the last 30 days, and the cost per call. Take savings only from get_insights with "
-            "kind recommendation, with what each would save in a month and what speaks against it."
+            "it spends by model in the last 30 days, and the cost per call. Take savings only from get_optimize_recs "
+            "with a filter on the team, with what each would save in a month and what speaks against it."
         ),
         arguments={"team": "the team, as get_dimension_values names it"},
     ),

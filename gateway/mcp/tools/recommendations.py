@@ -119,18 +119,20 @@ async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
 
 
 async def _check(filters: Mapping[str, Sequence[str]], asking: Asking, found: Sequence[Recommendation]) -> None:
-    """Invalid for a dimension or a value that no recommendation is about."""
-    known = concerned(asking.services.ledger.own_dimensions())
+    """Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger know."""
+    ledger = asking.services.ledger
+    known = concerned(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(
                 f"recommendations are not told apart by {clean(name)}{suggestion(name, known)}: {', '.join(known)}"
             )
         there = {value for each in found for value in each.saving.dimensions.get(name, ())}
+        there.update(await ledger.values(name))
         for value in values:
             if value not in there:
                 nearest = await asyncio.to_thread(suggestion, value, there)
-                raise Invalid(f"no recommendation is about the {name} {clean(value)}{nearest}")
+                raise Invalid(f"there is no {name} {clean(value)}{nearest}")
 
 
 def _is_about(each: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
