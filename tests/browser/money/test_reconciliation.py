@@ -29,7 +29,8 @@ from tests.spool.contract.examples import add, call
 
 MONTH = CalendarMonth.at(datetime.now(UTC).timestamp()).previous
 MODEL = "model <b>of nobody"
-OURS = "o3"  # nobody else in the demo uses it
+PROVIDER = "cohere"  # of which the demo has neither calls nor bills
+OURS = "command-r-plus-08-2024"
 IN_EUROPE = (1, 4)  # days on which its call was processed there, a tenth dearer
 CALLED = MONTH.days[:6]
 ADA = Actor("ada@example.com", "command")
@@ -38,10 +39,10 @@ ADA = Actor("ada@example.com", "command")
 def bill() -> Statement:
     """Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it has."""
     dollars = [(MODEL, day, "2.5") for day in MONTH.days]
-    dollars += [(OURS, day, "2.2" if place in IN_EUROPE else "2") for place, day in enumerate(CALLED)]
+    dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(CALLED)]
     rows = [
         StatementRow(
-            source="openai_costs", provider="openai", account=None, key=None, model=model, start=day, end=day + 86400,
+            source="focus", provider=PROVIDER, account=None, key=None, model=model, start=day, end=day + 86400,
             unit=unit, kind="input", amount=Decimal(amount), currency=currency, tier=None, region=None, batch=None,
             settled=True,
         )
@@ -50,7 +51,7 @@ def bill() -> Statement:
     ]  # fmt: skip
     now = datetime.now(UTC).timestamp()
     return Statement(
-        source="openai_costs", account="", start=MONTH.start, end=MONTH.end, rows=tuple(rows), read_at=now,
+        source="focus", account="", start=MONTH.start, end=MONTH.end, rows=tuple(rows), read_at=now,
         settled_until=now, name="costs.json",
     )  # fmt: skip
 
@@ -59,8 +60,8 @@ def calls() -> Iterator[tuple[Inference, Identity]]:
     """One of a million tokens on each of some days of last month, reported today."""
     for place, day in enumerate(CALLED):
         yield call(
-            900 + place, at=day + 3600, provider="openai", request_model=OURS, input_tokens=1_000_000, output_tokens=0,
-            estimated_cost="2", cost_source="estimated", region="eu" if place in IN_EUROPE else None,
+            900 + place, at=day + 3600, provider=PROVIDER, request_model=OURS, input_tokens=1_000_000, output_tokens=0,
+            estimated_cost="2.5", cost_source="estimated", region="eu" if place in IN_EUROPE else None,
         )  # fmt: skip
 
 
@@ -101,26 +102,28 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    by_model = page.get_by_role("region", name=f"{PROVIDER} by model")
+    expect(by_model.get_by_role("link", name=OURS, exact=True)).to_be_visible()  # once the calls are closed and counted
     answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
-    [found] = answer["providers"]
+    [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]
-    section = page.get_by_role("region", name="openai", exact=True)
+    section = page.get_by_role("region", name=PROVIDER, exact=True)
     expect(section.locator("dd").first).to_have_attribute("title", f"${found['total']['billed']}")
-    causes = page.get_by_role("region", name="Causes of openai")
+    causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
     expect(causes).to_contain_text("unreported traffic")
     expect(causes).to_contain_text(MODEL)
-    rows = page.get_by_role("region", name="openai by model").locator("tbody tr")
+    rows = by_model.locator("tbody tr")
     assert len(found["rows"]) == rows.count()
     assert [] == console.audit()
     console.screenshot("reconciliation")
     page.get_by_role("link", name="By day", exact=True).click()
-    expect(page.get_by_role("region", name="openai by day").locator("tbody tr")).to_have_count(len(MONTH.days))
-    expect(page.get_by_role("region", name="openai by day").locator("tbody tr").first).to_contain_text("differs")
+    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")).to_have_count(len(MONTH.days))
+    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text("differs")
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert console.overhang() <= 0
-    page.get_by_role("link", name=f"Costs of {MONTH.name}-01", exact=True).click()
-    expect(page).to_have_url(re.compile(rf"/costs\?from={MONTH.name}-01&.*provider=openai"))
-    console.open("/reconciliation")
+    page.get_by_role("link", name=f"Costs of {PROVIDER}, {MONTH.name}-01", exact=True).click()
+    expect(page).to_have_url(re.compile(rf"/costs\?from={MONTH.name}-01&.*provider={PROVIDER}"))
+    console.open("/reconciliation?month=2020-01")
     expect(page.get_by_role("heading", name="There is no statement of this month")).to_be_visible()
     assert [] == console.audit()
 
@@ -130,22 +133,25 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&by=model")
-    page.get_by_role("region", name="openai by model").get_by_role("link", name=OURS, exact=True).click()
+    page.get_by_role("region", name=f"{PROVIDER} by model").get_by_role("link", name=OURS, exact=True).click()
     records = page.get_by_role("region", name="records")
     expect(records.locator("tbody tr")).to_have_count(len(CALLED))
     expect(page.get_by_text(f"Of {MONTH.name} (UTC)")).to_be_visible()
     assert [] == console.audit()
-    [found] = console.ask(f"/reconciliation?month={MONTH.name}&by=model")["providers"]
+    answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
+    [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     [row] = [each for each in found["rows"] if each["name"] == OURS]
-    assert (len(CALLED), "0.4") == (row["counted_calls"], row["causes"]["region"])
+    assert (len(CALLED), "0.5") == (row["counted_calls"], row["causes"]["region"])
     console.open(f"/reconciliation?month={MONTH.name}")
-    causes = page.get_by_role("region", name="Causes of openai")
+    causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
     causes.get_by_role("link", name="region", exact=True).click()
     expect(records.locator("tbody tr")).to_have_count(len(IN_EUROPE))
     expect(page.get_by_role("link", name="region: eu")).to_be_visible()
     records.locator("tbody a").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("1,000,000")
     console.open(f"/reconciliation?month={MONTH.name}&by=day")
-    page.get_by_role("region", name="openai by day").get_by_role("link", name=f"{MONTH.name}-02", exact=True).click()
+    page.get_by_role("region", name=f"{PROVIDER} by day").get_by_role(
+        "link", name=f"{MONTH.name}-02", exact=True
+    ).click()
     expect(page.get_by_text(f"Of {MONTH.name}-02 (UTC)")).to_be_visible()
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)

@@ -53,7 +53,7 @@ function Provider({found, asked}) {
   const {total} = found;
   const {by, month} = asked;
   const link = {title: "Costs", value: (row) => isOurs(by, row) && html`<a href=${costs(by, found.provider, asked, row)}
-    aria-label=${`Costs of ${row.name}`}>costs</a>`};
+    aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`};
   const columns = [first(by), ...(by === "day" ? [state] : []), ...MONEY, ...TOKENS, link];
   return html`<section aria-label=${found.provider}><h2>${found.provider}</h2>
     <dl class="numbers">
