@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 
 from gateway.reconciliation.cells import RATE, Regional, Split
 from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim
@@ -21,6 +22,7 @@ _LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a
 _LEFT_UNTOLD = Decimal("0.1")
 _SHAPELESS = Decimal("0.1")  # of the difference: what one factor for all leaves at least, where regions tell them apart
 _MOST = 20  # regions that are looked at by themselves
+_MOST_APART = 6  # regions that may each have a price of its own
 
 _ADVICE = (
     "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these where the "
@@ -42,16 +44,32 @@ class _Rates:
     def within(self, regions: Collection[str]) -> int:
         return sum(self.regional.get(region, 0) for region in regions)
 
+    def dearer(self, factors: Mapping[str, Decimal]) -> Decimal:
+        return sum((factor * self.regional.get(region, 0) for region, factor in factors.items()), Decimal(0))
+
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    regions: tuple[str, ...]
-    factor: Decimal
+    """By how much of our price each region is dearer."""
+
+    factors: Mapping[str, Decimal]
     is_published: bool
     left: Decimal  # what it does not explain, of the difference
 
+    @property
+    def regions(self) -> list[str]:
+        return sorted(self.factors)
+
+    @property
+    def words(self) -> str:
+        if len(set(self.factors.values())) == 1:
+            return (
+                f"{named(self.regions)}, which was billed at {1 + next(iter(self.factors.values())):.3f} of our price"
+            )
+        return f"{named([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
+
     def rank(self) -> tuple[Decimal, bool, int]:
-        return round(self.left, 3), not self.is_published, -len(self.regions)
+        return round(self.left, 3), not self.is_published, -len(self.factors)
 
 
 def regional_price(case: Case) -> Iterator[Claim]:
@@ -69,7 +87,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 [(RATE, each.cell, each.meter) for each in rates],
                 sure=STRONG if fit.left <= _LEFT else WEAK,
                 evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} of them were "
-                f"processed in {named(list(fit.regions))}, which was billed at {1 + fit.factor:.3f} of our price",
+                f"processed in {fit.words}",
                 advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
                 regions=fit.regions,
             )
@@ -105,23 +123,62 @@ def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
-    fits = [fit for regions in candidates if (fit := _fit(rates, regions, most)) is not None]
-    return min(fits, key=_Fit.rank, default=None)
+    fits = [fit for regions in candidates if (fit := _alike(rates, regions, most)) is not None]
+    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:_MOST_APART], most)
 
 
-def _fit(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
-    """How much dearer the regions are; None unless that leaves next to nothing, and one factor for all would not do."""
+def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
+    """Regions with one factor."""
+    inside = sum(each.within(regions) for each in rates)
+    if not inside:
+        return None
+    factor = Decimal(sum(each.amount for each in rates)) / inside
+    return _fit(rates, dict.fromkeys(regions, factor), most)
+
+
+def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | None:
+    """Regions with a factor each, by least squares, where far more is told than factors are asked for."""
+    if len(regions) < 2 or len(rates) < 4 * len(regions):
+        return None
+    columns = [[each.regional.get(region, 0) for each in rates] for region in regions]
+    right = [each.amount for each in rates]
+    equations = [
+        [Fraction(sum(a * b for a, b in zip(row, column, strict=True))) for column in (*columns, right)]
+        for row in columns
+    ]
+    found = _solved(equations)
+    if found is None:
+        return None
+    factors = {region: Decimal(each.numerator) / each.denominator for region, each in zip(regions, found, strict=True)}
+    return _fit(rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, most)
+
+
+def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
+    """The unknowns of linear equations, whose last column is the right side; None if there is no one solution."""
+    size = len(equations)
+    for place in range(size):
+        pivot = next((row for row in range(place, size) if equations[row][place]), None)
+        if pivot is None:
+            return None
+        equations[place], equations[pivot] = equations[pivot], equations[place]
+        divisor = equations[place][place]
+        equations[place] = [value / divisor for value in equations[place]]
+        for row in range(size):
+            if row != place and (factor := equations[row][place]):
+                pairs = zip(equations[row], equations[place], strict=True)
+                equations[row] = [value - factor * other for value, other in pairs]
+    return [row[-1] for row in equations]
+
+
+def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> _Fit | None:
+    """None unless regions are dearer, that leaves next to nothing, and one factor for all would not do."""
     size = sum(abs(each.amount) for each in rates)
-    amount = Decimal(sum(each.amount for each in rates))
-    inside, everything = sum(each.within(regions) for each in rates), sum(each.worth for each in rates)
-    if not size or not inside:
+    if not size or not factors or min(factors.values()) < _LEAST:
         return None
-    factor, of_all = amount / inside, amount / everything
-    if factor < _LEAST:
-        return None
-    left = sum((abs(each.amount - factor * each.within(regions)) for each in rates), Decimal(0)) / size
+    of_all = Decimal(sum(each.amount for each in rates)) / sum(each.worth for each in rates)
+    left = sum((abs(each.amount - each.dearer(factors)) for each in rates), Decimal(0)) / size
     by_one_factor = sum((abs(each.amount - of_all * each.worth) for each in rates), Decimal(0)) / size
-    is_published = any(abs(factor - known) <= _LEAST for known in _PUBLISHED)
+    is_published = all(any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values())
     if left > (most if is_published else _LEFT) or not (is_published or by_one_factor > _SHAPELESS):
         return None
-    return _Fit(regions, factor, is_published, left)
+    return _Fit(factors, is_published, left)

@@ -259,6 +259,22 @@ def test_one_region_of_several_that_is_dearer() -> None:
     assert ("us",) == the_one((tokens, money, named), "region").regions
 
 
+def test_regions_with_a_price_each() -> None:
+    """Each region's factor is found, and a region that costs what calls anywhere cost is not named."""
+    tokens, money, counted = [], [], []
+    for place, day in enumerate(DAYS):
+        for share, name, at in (
+            (SHARES[place], "eu", 11), (SHARES[-1 - place] + 1, "ap", 13), (place + 2, "us", 10), (4, "", 10)
+        ):  # fmt: skip
+            each = use(day, {meter: count * share // 10 for meter, count in TOKENS.items()}, region=name)
+            money += [replace(row, amount=row.amount * at // 10) for row in paid(each)]
+            tokens += told_of(each)
+            counted.append(each)
+    claim = the_one((tokens, money, counted), "region")
+    assert ("strong", ("ap", "eu")) == (claim.sure, claim.regions)
+    assert "processed in ap at 1.300, eu at 1.100 of our price" in claim.evidence
+
+
 def test_all_calls_in_one_region() -> None:
     """A tenth more for all of them is the region's; any other price all along is a price, and none of the region's."""
     tokens, money, counted = equal()
