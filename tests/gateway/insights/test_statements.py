@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.ledger.money import UNIT
 from tests.gateway.insights.examples import NOW, TODAY, found
+from tests.gateway.reconciliation import simulator
 
 HOUR_S = 3600
 MONTH = datetime.fromtimestamp(NOW, UTC).replace(day=1, hour=0).timestamp() // DAY_S * DAY_S
@@ -135,3 +137,19 @@ def test_two_months_are_one_time() -> None:
     late.providers[0].days.extend(days[9:])  # type: ignore[attr-defined]
     early.providers[0].days.extend(days[:9])  # type: ignore[attr-defined]
     assert 1 == len(coverage_drop.find(Facts(now=NOW, reconciled=[late, early])))
+
+
+@pytest.mark.asyncio
+async def test_a_key_that_stops_to_report() -> None:
+    """In a simulated month: of its provider alone, with what its calls cost."""
+    calls, silent, since = simulator.month(a_day=6), simulator.KEYS[1], simulator.DAYS[-7]
+    missing = [call for call in calls if call.key == silent and call.day >= since and call.provider == "openai"]
+    counts = await simulator.count([simulator.record(call) for call in calls if call not in missing], simulator.book())
+    rows = simulator.statements(calls)
+    providers = [simulator.reconcile(provider, rows, counts) for provider in simulator.PROVIDERS]
+    month = ReconciledMonth(month=CalendarMonth.of("2026-03"), providers=providers, without={})
+    [finding] = found(coverage_drop, reconciled=[month])
+    assert "openai billed, what is counted fell from 100.0% to " in finding.draft.title
+    assert "The largest cause of the month is unreported_calls" in finding.draft.description
+    cost = sum((call.cost() for call in missing), Decimal(0))
+    assert abs(Decimal(finding.draft.cost_impact) - cost) <= Decimal("0.01")

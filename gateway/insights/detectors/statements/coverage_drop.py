@@ -77,7 +77,7 @@ def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
 
 def _finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
     cause = next((claim for each in reversed(months) for claim in each.claims), None)
-    why = f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
+    why = f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
     missing = max(Decimal(0), Decimal(units.text(drop.missing)))
     rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"
     month = day(drop.last)[:7]

@@ -1,0 +1,48 @@
+"""A server that is killed while it pulls a report: the next one goes on with the page that was not kept."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from tests.acceptance.conftest import Tollhouse
+from tests.integration.statements.providers import KEY, VALUE, OpenAICosts
+
+DAYS = 3
+
+
+@pytest.mark.asyncio
+async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
+    """Each page is on disk before the next one is asked for."""
+    provider = OpenAICosts()
+    provider.hang_at = 2
+    async with TestServer(provider.application()) as server:
+        more = f"""
+[[reconciliation.pull]]
+name = "costs"
+source = "openai_costs"
+key_file = "admin-key"
+base_url = "{server.make_url("/")}"
+days = {DAYS}
+"""
+        tollhouse: Tollhouse = installations(more=more)
+        (tollhouse.directory / "admin-key").write_text(KEY)
+        await asyncio.to_thread(tollhouse.start)
+        async with asyncio.timeout(30):
+            await provider.hung.wait()
+        tollhouse.kill()
+        await asyncio.to_thread(tollhouse.start)
+        async with asyncio.timeout(30):
+            await provider.until_asked(3)
+        shown = await asyncio.to_thread(tollhouse.json, "reconcile", "pull")
+        assert ["done"] == [each["state"] for each in shown["statement_pulls"]]
+        [first, second, again, *rest] = provider.asked
+        assert second == again != first
+        assert [first, second] == rest  # the one that was asked for by hand
+        months = (await asyncio.to_thread(tollhouse.json, "reconcile", "statements"))["statements"]
+        assert DAYS * VALUE == sum(Decimal(month["billed"]) for month in months)
+        assert DAYS == sum(month["days"] for month in months)
