@@ -16,7 +16,7 @@ WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 OPERATOR_REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule that the message states",
     401: "Nobody is signed in, or the sign-in is wrong",
-    403: "The permission sets, the CSRF token, the Host or the Origin do not allow it",
+    403: "The permission sets, the calls that one may see, the CSRF token, the Host or the Origin do not allow it",
     404: "There is no such thing",
     409: "The name is taken, or the state of the thing does not allow it",
     413: "The body is too large",

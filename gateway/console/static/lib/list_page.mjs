@@ -2,7 +2,7 @@
 import {go, grouped, here, to} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
-import {Confirm, Copy, Dialog, Fields, Problem, Table, may} from "./parts.mjs";
+import {Confirm, Copy, Dialog, Fields, Problem, Table, isOpen} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
@@ -16,7 +16,7 @@ const OURS = ["tab", "open", "from", "to", "view", "expand", "sort", "order"]; /
  *   inView: whether the list takes a view; ask: parameters that it always gets. most: rows of one answer, where it is fewer than 1,000
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
- *   actions: {title, needs, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
+ *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
  *     return what is shown when it is done
  *   create: one such action without a row; Before({answer, session, reload}): above the table; empty: what to do first
  */
@@ -59,7 +59,7 @@ export function ListPage({list, session, query}) {
     <div class="bar">
       ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${rows.length} of ${total} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
-      ${list.create && may(session, list.create.needs) && html`<button type="button" class="main"
+      ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
     </div>
     ${data && rows.length === 0 && (filters.length || view
@@ -88,7 +88,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     return list.one ? list.one(answer) : answer;
   }, [id], list.what);
   const row = one.data ?? (list.show ? null : inList);
-  const offered = (list.actions ?? []).filter((each) => row && may(session, each.needs) && (each.when?.(row) ?? true));
+  const offered = (list.actions ?? []).filter((each) => row && isOpen(session, each) && (each.when?.(row) ?? true));
   return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
     <${Problem} error=${one.error} at=${one.at} retry=${one.reload} />
     ${row && (list.Details ? html`<${list.Details} row=${row} session=${session} query=${query} reload=${() => {

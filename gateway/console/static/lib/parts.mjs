@@ -71,7 +71,7 @@ function cell(column, row, isFirst, address) {
 /** Whether the session has a permission set; everybody may what needs none. */
 export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
 
-/** Whether a page is open to the session: one that is about all calls is closed to who may see some of them alone. */
+/** Whether a page or an action is open to the session: one that is about all calls is closed to who may see some of them alone. */
 export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
 
 const STATES = {

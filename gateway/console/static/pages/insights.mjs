@@ -50,7 +50,7 @@ const INSIGHTS = {
   Details,
   Before: () => html`<p class="bar"><a class="chip" href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
     <a class="chip" href=${to(PATH)}>All, by status</a></p>`,
-  create: {title: "Look now", needs: "work_on_insights", text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
+  create: {title: "Look now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
       ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},

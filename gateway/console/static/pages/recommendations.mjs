@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Confirm, Fields, State, Tabs, isOpen} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
@@ -65,7 +65,7 @@ function Before({session, reload}) {
   };
   return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
     <a class="chip" href=${to(PATH)}>All</a>
-    ${may(session, needs) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
+    ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
     ${looks && html`<${Confirm} title="Look now" text="The last 30 days are reckoned through. It also happens once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;
 }

@@ -26,6 +26,7 @@ from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
+from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.insights import LOW, Concerned, Draft
@@ -114,9 +115,9 @@ def calls(world: World, now: float, number: int) -> list[Any]:
 
 
 @asynccontextmanager
-async def place(directory: Path, role: RoleFilter | None) -> AsyncIterator[Place]:
+async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) -> AsyncIterator[Place]:
     """`role` None: the person may see no call at all."""
-    async with operator_server(directory, clock=MovedClock()) as server:
+    async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
         services, registry = server.services, server.registry
         services.adviser = Adviser(
             Sources(ledger=services.ledger, log=services.log, prices=services.prices),
@@ -260,7 +261,7 @@ SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note")
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, role: str) -> None:
     """Every row answers with what is the person's own, or refuses; no answer has a word of the other team."""
-    async with place(tmp_path, ROLES[role]) as there:
+    async with place(tmp_path, ROLES[role], SQLITE if role == "own dimension" else MEMORY) as there:
         said = ""
         for row in ordered(OPERATOR_ADDRESSES):
             for world in (there.foreign, there.own):
@@ -291,6 +292,66 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
                     said += text
         words = (*WORDS, *SHOWN_TO_ALL_ALONE)
         assert not [word for word in words if f"{FOREIGN}{word}" not in said]
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
+    """Questions and changes that name a view of another team are answered as for one that does not exist."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        foreign, own = there.foreign.ids["views"], there.own.ids["views"]
+        for path in ("/report", "/comparison", "/records", "/tail"):
+            answers = {await there.send("GET", f"{path}?view={word}", None, there.eva) for word in (foreign, "nothing")}
+            assert {400} == {status for status, _ in answers}, path
+            assert 1 == len({text.partition('{"error')[2] for _, text in answers}), answers
+        changes: Sequence[tuple[str, str, Mapping[str, Any], int]] = (
+            ("PATCH", f"/views/{own}", {"filter": {}}, 403),
+            ("PATCH", f"/views/{own}", {"filter": {"team": [OWN, None]}}, 403),
+            ("PATCH", f"/views/{own}", {"filter": {"team": [OWN], "!user": ["x"]}}, 200),
+            ("PATCH", f"/budgets/{there.own.ids['budgets']}", {"view": {"id": foreign}}, 400),
+            ("PATCH", f"/budgets/{there.own.ids['budgets']}", {"view": {"id": "nothing"}}, 400),
+            ("POST", "/views", {"name": "all", "filter": {}, "principal_dimension": "team"}, 403),
+        )
+        for method, path, body, wanted in changes:
+            status, text = await there.send(method, path, body, there.eva)
+            assert (wanted, False) == (status, MARK in text), (path, body, text)
+        assert {"team": (OWN,), "!user": ("x",)} == there.server.registry.views.get(own).filter
+
+
+@pytest.mark.asyncio
+async def test_alerts_of_before_are_not_shown(tmp_path: Path) -> None:
+    """Those that fired when the view still passed calls of another team name its owners."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        server, own = there.server, there.own.ids
+        alerts = f"/budgets/{own['budgets']}/alerts"
+        await server.ask("PATCH", f"/views/{own['views']}", {"filter": {"team": [OWN, FOREIGN]}})
+        await server.ask("POST", "/budgets/evaluate", {})
+        for path in (alerts, alerts.replace("alerts", "owners")):
+            assert 404 == (await there.send("GET", path, None, there.eva))[0]
+        server.clock.move(60)
+        await server.ask("PATCH", f"/views/{own['views']}", {"filter": {"team": [OWN]}})
+        everything = json.dumps((await server.ask("GET", alerts)).payload)
+        assert f"{FOREIGN}-user" in everything
+        status, text = await there.send("GET", alerts, None, there.eva)
+        assert (200, False) == (status, MARK in text)
+        insights = await there.send("GET", "/insights", None, there.eva)
+        assert (200, False) == (insights[0], MARK in insights[1])
+        listed = await there.send("GET", "/budgets", None, there.eva)
+        assert '"percent": null' in listed[1]
+        await server.ask("POST", "/budgets/evaluate", {})
+        assert '"percent": null' not in (await there.send("GET", "/budgets", None, there.eva))[1]
+
+
+@pytest.mark.asyncio
+async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
+    """What they cost is what the person's report says; an Organizer's check is of all."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        spent = {}
+        for name, headers in (("eva", there.eva), ("root", await signed_in(there.server, "admin", "root@example.com"))):
+            checked = await there.server.over_http("GET", "/recommendation-check", headers=headers)
+            report = await there.server.over_http("GET", "/report?range=last_30d", headers=headers)
+            spent[name] = checked.payload["check"]["spent"]
+            assert report.payload["total"]["cost"] == spent[name]
+        assert {"eva": "3", "root": "6"} == spent
 
 
 @pytest.mark.asyncio
