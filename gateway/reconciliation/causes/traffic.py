@@ -184,7 +184,8 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     theirs = {place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls}
     theirs |= {place(cell) for cell, amount in case.split.billed_money.items() if amount}
     ours = {place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())}
-    return sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and ours else []
+    is_silent = billed and name == "model" and not ours  # a provider of which nothing reports
+    return sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:

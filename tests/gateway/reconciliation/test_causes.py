@@ -114,6 +114,13 @@ def test_a_model_that_only_the_bill_has() -> None:
     assert sum(sum(each.tokens.values()) for each in other) == claim.tokens
 
 
+def test_a_provider_of_which_nothing_reports() -> None:
+    """All of the bill is traffic that nobody reports, and not a difference without a cause."""
+    tokens, money, _ = equal()
+    claim = the_one((tokens, money, []), "unreported_traffic")
+    assert (sum(row.amount for row in money), ("sonnet",)) == (claim.amount, claim.models)
+
+
 def test_a_model_that_only_the_ledger_has() -> None:
     tokens, money, counted = equal()
     claim = the_one((tokens, money, [*counted, *(use(day, model="llama") for day in DAYS)]), "other_account")
