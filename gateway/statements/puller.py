@@ -117,19 +117,19 @@ class StatementPuller:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
-        for name in self.names:
-            kept = await self._table.pull_state(name) or {}
+        for pull in self._settings().pull:
+            kept = await self._kept(pull)
             if self._clock.now() >= float(kept.get("next_at") or 0):
-                await self.pull(name)
+                await self.pull(pull.name)
 
     async def states(self) -> Sequence[PullState]:
-        return [_shown(pull, await self._table.pull_state(pull.name) or {}) for pull in self._settings().pull]
+        return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
         """Pull now. What fails is in the state of the pull, and the next one goes on where this one came to."""
         pull = self._pull_named(name)
         async with self._turn:
-            kept = dict(await self._table.pull_state(name) or {})
+            kept = await self._kept(pull)
             try:
                 await self._walk(pull, kept)
             except (PullFailed, NotAllowed) as error:
@@ -141,10 +141,15 @@ class StatementPuller:
                 await self._table.keep_pull_state(name, failed)
                 _log.warning("a statement was not pulled: %s", error, extra={"action": "pull_failed", "pull": name})
 
+    async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
+        """How far it came; nothing if the name was that of another source's pull before."""
+        kept = dict(await self._table.pull_state(pull.name) or {})
+        return kept if kept.get("source") == pull.source else {}
+
     async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
         """Ask for span after span. `kept` is how far it came, also when it ends with an error."""
         request = PULL_REQUESTS[pull.source]
-        if not _goes_on(kept, pull):
+        if not _goes_on(kept):
             end = day_of(int(self._clock.now()))
             start = end - (request.days or pull.days) * DAY_S
             kept.update(source=pull.source, start=start, end=end, day=start, cursor="", damaged=0, named="")
@@ -241,9 +246,9 @@ class StatementPuller:
         return found
 
 
-def _goes_on(kept: Mapping[str, Any], pull: StatementPullSettings) -> bool:
+def _goes_on(kept: Mapping[str, Any]) -> bool:
     """Whether a pull that did not end has kept something already, and goes on behind it."""
-    if kept.get("state") not in (RUNNING, FAILED) or kept.get("source") != pull.source or "damaged" not in kept:
+    if kept.get("state") not in (RUNNING, FAILED) or "damaged" not in kept:
         return False
     return bool(kept.get("cursor")) or kept.get("day", 0) > kept["start"]
 

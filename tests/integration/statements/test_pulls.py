@@ -271,6 +271,20 @@ async def test_a_pull_that_cannot_be(house: House) -> None:
     assert [] == house.provider.asked
 
 
+@pytest.mark.parametrize("house", ["anthropic_costs"], indirect=True)
+async def test_a_name_that_was_another_pulls(house: House) -> None:
+    """It begins anew at once, and is not held to what the other one came to."""
+    [pull] = house.config.reconciliation.pull
+    house.set(pull=(replace(pull, source="openai_costs"),))
+    assert "failed" == (await house.pull()).state
+    house.set(pull=(pull,))
+    puller = house.puller()
+    assert ["never"] == [state.state for state in await puller.states()]
+    await puller.pull_due()
+    assert ["done"] == [state.state for state in await puller.states()]
+    assert house.expected() == await house.kept()
+
+
 async def test_every_pull_that_can_be_configured_is_known() -> None:
     """The settings, the requests and the providers of this test name the same sources."""
     assert set(PULLED_SOURCES) == set(PULL_REQUESTS) == set(PROVIDERS)
