@@ -20,7 +20,17 @@ from gateway.statements.values import inner, moment, number, objects, required, 
 PROVIDER = "aws.bedrock"
 _EDITION = "(Amazon Bedrock Edition)"
 _MARKETPLACE = "MP:"
-_REGION = re.compile(r"^([A-Z]{2,4}\d)-")
+_REGION = re.compile(r"^(EU|[A-Z]{2,4}\d)-")
+# Regions as calls name them, by what types of usage begin with.
+_REGIONS = {
+    "USE1": "us-east-1", "USE2": "us-east-2", "USW1": "us-west-1", "USW2": "us-west-2", "UGE1": "us-gov-east-1",
+    "UGW1": "us-gov-west-1", "CAN1": "ca-central-1", "CAN2": "ca-west-1", "SAE1": "sa-east-1", "EU": "eu-west-1",
+    "EUW1": "eu-west-1", "EUW2": "eu-west-2", "EUW3": "eu-west-3", "EUC1": "eu-central-1", "EUC2": "eu-central-2",
+    "EUN1": "eu-north-1", "EUS1": "eu-south-1", "EUS2": "eu-south-2", "APN1": "ap-northeast-1",
+    "APN2": "ap-northeast-2", "APN3": "ap-northeast-3", "APS1": "ap-southeast-1", "APS2": "ap-southeast-2",
+    "APS3": "ap-south-1", "APS4": "ap-southeast-3", "MES1": "me-south-1", "MEC1": "me-central-1",
+    "AFS1": "af-south-1", "ILC1": "il-central-1",
+}  # fmt: skip
 _MODEL_ARN = re.compile(r":(?:foundation-model|inference-profile|custom-model|provisioned-model)/(.+)$")
 _CLASSIC = re.compile(
     r"^(?:[A-Z]{2,4}\d-)?(.+?)-(?:mantle-)?(?:cache-(?:read|write)-)?(?:input|output)-token", re.IGNORECASE
@@ -61,11 +71,12 @@ def _add(
     cells.money(bucket, kind, cost, currency)
 
 
-def _region(usage_type: str) -> str | None:
+def region_of(usage_type: str) -> str | None:
+    """As calls name it, or as the bill does where that is not known here; `global` for endpoints anywhere."""
     if "global" in cloud_meters.words(usage_type):
         return "global"
     found = _REGION.match(usage_type)
-    return found[1] if found else None
+    return _REGIONS.get(found[1], found[1]) if found else None
 
 
 def _model(resource: str | None, service: str | None, usage_type: str) -> str | None:
@@ -112,7 +123,7 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
         key=text(row, "line_item_iam_principal"),
         model=_model(resource, service, usage_type),
         tier=tier,
-        region=_region(usage_type),
+        region=region_of(usage_type),
         batch=tier == "batch",
     )
     if type in _TYPES or ("Discount" in type and type != "DiscountedUsage"):
@@ -159,7 +170,7 @@ def _add_group(
         account=said.get("LINKED_ACCOUNT"),
         model=_model(None, service, usage_type),
         tier=tier,
-        region=_region(usage_type),
+        region=region_of(usage_type),
         batch=None if tier is None else tier == "batch",
         open=is_estimated,
     )
