@@ -123,6 +123,11 @@ class Address:
         return found
 
     @property
+    def note(self) -> str:
+        """What the OpenAPI document says beside the summary; "" for nothing."""
+        return ""
+
+    @property
     def documented_refusals(self) -> Mapping[int, str]:
         """What each status of `refusals` means."""
         return {status: REFUSALS[status] for status in self.refusals}

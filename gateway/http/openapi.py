@@ -68,6 +68,7 @@ def _operation(address: Address, name: str) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": address.summary,
+        **({"description": address.note} if address.note else {}),
         "parameters": list(_parameters(address)),
         "responses": {
             **{str(status): _answer("Done", content) for status, content in gives.items()},

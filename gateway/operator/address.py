@@ -13,6 +13,12 @@ SIGNED_IN = ""  # needed: nothing but to be signed in
 # What a call shows of the calls to models, and what is made of them: all, what the person may see, or nothing.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
+_NOTES = {
+    WHOLE: "Closed to people who may see some calls alone.",
+    SLICED: "About the calls that the person may see.",
+    NOTHING: "",
+}
+
 OPERATOR_REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule that the message states",
     401: "Nobody is signed in, or the sign-in is wrong",
@@ -39,6 +45,10 @@ class OperatorAddress(Address):
     needs: str | None
     shows: str = WHOLE
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
+
+    @property
+    def note(self) -> str:
+        return _NOTES[self.shows]
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:

@@ -37,7 +37,7 @@ def _operation(path: str, method: str, found: Mapping[str, Any]) -> str:
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['summary']}."
+    yield f"{found['summary']}. {found.get('description', '')}".rstrip()
     yield ""
     keys = sorted({name for way in found["security"] for name in way})
     if keys:
