@@ -39,9 +39,9 @@ COLUMNS = (
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
     "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost",
     "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity",
-    "PricingUnit", "ProviderName", "PublisherName", "ResourceId", "ResourceName", "ResourceType",
-    "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId",
-    "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
+    "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName",
+    "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter",
+    "SubAccountId", "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
     "x_Calls", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
@@ -64,6 +64,7 @@ class Charge:
     team: str | None
     tags: Mapping[str, str] = field(default_factory=dict)
     cost_source: str | None = None
+    region: str | None = None
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -126,6 +127,8 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "PricingUnit": "" if is_credit else unit,
         "ProviderName": provider,
         "PublisherName": provider,
+        "RegionId": charge.region or "",
+        "RegionName": charge.region or "",
         "ResourceId": model,
         "ResourceName": model,
         "ResourceType": "Model" if model else "",
@@ -163,6 +166,7 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
                 team=_text(row, "team"),
                 tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
                 cost_source=_text(row, "cost_source"),
+                region=_text(row, "region"),
                 calls=_count(row, "calls"),
                 input_tokens=_count(row, "input_tokens"),
                 output_tokens=_count(row, "output_tokens"),
@@ -174,7 +178,7 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
     return charges
 
 
-DIMENSIONS = ("provider", "model", "team", "cost_source", *TAGS)
+DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 
 def of_entries(entries: Sequence[Entry]) -> list[Charge]:
@@ -184,7 +188,7 @@ def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     charges: dict[tuple[object, ...], Charge] = {}
     for hour, key, row in sums.rows():
         charge = _of_sum(hour, key, row)
-        shown = (charge.provider, charge.model, charge.team, charge.cost_source)
+        shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         place = (hour, *shown, *sorted(charge.tags.items()))
         charges[place] = _add(charges[place], charge) if place in charges else charge
     return sorted(charges.values(), key=_order)
@@ -243,6 +247,7 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
         team=key.team,
         tags={name: value for name in TAGS if (value := getattr(key, name))},
         cost_source=key.cost_source,
+        region=key.region,
         calls=calls,
         input_tokens=input_tokens,
         output_tokens=output_tokens,

@@ -131,6 +131,14 @@ def test_the_sum_is_the_spend() -> None:
     assert "0.2" in {row["ListCost"] for row in found}
 
 
+def test_regions_are_rows_of_their_own() -> None:
+    """As on a provider's bill; both columns are null where no source tells where a call was processed."""
+    found = rows([paid(1, region="us-east-1"), paid(2, region="us-east-1"), paid(3, region="global"), paid(4)])
+    assert {("us-east-1", "us-east-1", "2"), ("global", "global", "1"), ("", "", "1")} == {
+        (row["RegionId"], row["RegionName"], row["x_Calls"]) for row in found
+    }
+
+
 def test_writes_for_an_hour_have_a_column() -> None:
     """A bill has a line of its own for them."""
     [row] = rows([paid(1, cache_write_tokens=3, cache_write_1h_tokens=2), paid(2, cache_write_tokens=4)])
