@@ -295,6 +295,39 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
+    """To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the team."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        root, now = await signed_in(there.server, "admin", "root@example.com"), there.server.clock.now()
+        for number in range(40):
+            world, late = (there.own, there.foreign)[number % 2], 86400 * (number % 9)
+            [(record, known)] = calls(world, now - late, 1000 + number)
+            record.user, record.cost, record.status = (
+                f"u{number % 3}",
+                f"{number}.{number:03}",
+                ("ok", "error")[number % 5 == 0],
+            )
+            await add(there.server.services.log, (record, known))
+        asked = [f"/report?{query}" for query in QUERIES["report"] if FOREIGN not in query]
+        asked += [f"/comparison?{query}" for query in QUERIES["comparison"]]
+        asked += [
+            "/report?by=user,status&per=daily&range=last_7d&top=1",
+            "/report?show=calls,cost_per_call,latency_p95_ms&by=model",
+        ]
+        for path in asked:
+            status, own = await there.send("GET", path, None, there.eva)
+            _, filtered = await there.send("GET", f"{path}&where=team={OWN}", None, root)
+            assert (200, said(filtered)) == (status, said(own)), path
+            _, everything = await there.send("GET", path, None, root)
+            assert said(own) != said(everything), path
+
+
+def said(text: str) -> str:
+    """Without the headers."""
+    return text.partition("} ")[2]
+
+
+@pytest.mark.asyncio
 async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
     """Questions and changes that name a view of another team are answered as for one that does not exist."""
     async with place(tmp_path, ROLES["is"]) as there:
