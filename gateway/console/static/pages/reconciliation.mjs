@@ -45,8 +45,8 @@ const CAUSES = [
   amount("Amount", "amount"),
   {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
   {title: "Sure", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
-  {title: "What was seen", value: (row) => row.evidence},
-  {title: "What to do", value: (row) => row.advice},
+  {title: "What was seen", kind: "words", value: (row) => row.evidence},
+  {title: "What to do", kind: "words", value: (row) => row.advice},
 ];
 
 function Provider({found, asked}) {
