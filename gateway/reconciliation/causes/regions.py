@@ -86,7 +86,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 REGION,
                 [(RATE, each.cell, each.meter) for each in rates],
                 sure=STRONG if fit.left <= _LEFT else WEAK,
-                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} of them were "
+                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} by value was "
                 f"processed in {fit.words}",
                 advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
                 regions=fit.regions,

@@ -287,7 +287,7 @@ def test_all_calls_in_one_region() -> None:
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
-    assert "100.0% of them" in the_one((tokens, tenth, within), "region").evidence
+    assert "100.0% by value" in the_one((tokens, tenth, within), "region").evidence
     third = [replace(row, amount=row.amount * 13 // 10) for row in money]
     the_one((tokens, third, within), "price_change")
     everywhere = [replace(each, region="global") for each in counted]
