@@ -47,7 +47,7 @@ class RecordRows:
         self, asked: Sequence[str], topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
     ) -> list[KeptRecord]:
         """What was committed from the first of the dates on: a call may be reported long after its day."""
-        start, may_see = min(map(dates.start_of, asked)) - dates.AHEAD_S, newest.sight_of(self._request)
+        start = min(map(dates.start_of, asked)) - dates.AHEAD_S
         found: list[KeptRecord] = []
         read = seen = 0
         since: float | None = None
@@ -59,7 +59,7 @@ class RecordRows:
                 following = min(number + STEP, below)
                 for entry in await self._log.read(topic, number, following - 1, with_open=True):
                     read += len(entry.records)
-                    kept = list(filter(may_see, newest.kept_records(self._log, [entry])))
+                    kept = list(newest.seen(self._request, newest.kept_records(self._log, [entry])))
                     seen += len(kept)
                     if kept:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)

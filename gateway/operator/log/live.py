@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.http.event_streams import event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
-from gateway.operator.log.newest import kept_records, records_in_views, shown, sight_of
+from gateway.operator.log.newest import kept_records, records_in_views, seen, shown
 from gateway.operator.requests import OperatorRequest
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.roles import holder_of
@@ -70,7 +70,6 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
 
     async def news() -> Iterable[bytes]:
         found: list[bytes] = []
-        may_see = sight_of(request)  # of now: a definition of dimensions may have been published
         for topic, first in reached.items():
             below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)
@@ -79,8 +78,8 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
                 found.append(event("skipped", {"topic": topic, "records": skipped}))
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
-                records = (kept for kept in kept_records(log, entries) if may_see(kept) and passes(kept))
-                found += [event("record", shown(kept)) for kept in records]
+                records = seen(request, kept_records(log, entries))
+                found += [event("record", shown(kept)) for kept in records if passes(kept)]
             reached[topic] = below
         return found
 

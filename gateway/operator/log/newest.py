@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -28,6 +28,7 @@ LOOKED_THROUGH_SCHEMA = {
     "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
 }
 RATE_S = 60.0
+RATES_S = (RATE_S, 10.0, 1.0)  # for who may see some calls alone: the exact time would tell how much others do
 MOST_SOURCES = 50
 
 
@@ -40,6 +41,7 @@ class KeptRecord:
     committed_at: float
     is_open: bool
     record: Record
+    is_number_shown: bool = True
 
     @property
     def state(self) -> str:
@@ -47,8 +49,9 @@ class KeptRecord:
 
     @property
     def place(self) -> str:
-        """Rises in the order of commits."""
-        return f"{self.committed_at:017.6f} {self.topic} {self.number:020}"
+        """Rises in the order of commits. Cursors have it: what is not shown is not in it."""
+        last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
+        return f"{self.committed_at:017.6f} {self.topic} {last}"
 
     def value(self, name: str) -> str:
         """What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown."""
@@ -68,8 +71,16 @@ class KeptRecord:
 def shown(kept: KeptRecord) -> dict[str, object]:
     row = as_json(kept.record)
     row.pop("body", None)  # of a billing drop: as large as a request
-    place = {"topic": kept.topic, "number": kept.number, "committed_at": moment(kept.committed_at), "state": kept.state}
-    return {**place, **row}
+    return {**shown_place(kept), **row}
+
+
+def shown_place(kept: KeptRecord) -> dict[str, object]:
+    return {
+        "topic": kept.topic,
+        "number": kept.number if kept.is_number_shown else None,
+        "committed_at": moment(kept.committed_at),
+        "state": kept.state,
+    }
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
@@ -141,8 +152,11 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
     seconds = RATE_S
     if len(found) == LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, now - found[-1].committed_at))
-    seen = filter(sight_of(request), found)
-    counts = Counter((kept.topic, kept.record.source) for kept in seen if kept.committed_at > now - seconds)
+    if request.is_limited:
+        seconds = next(each for each in RATES_S if each <= seconds)
+    counts = Counter(
+        (kept.topic, kept.record.source) for kept in seen(request, found) if kept.committed_at > now - seconds
+    )
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
         for (topic, source), count in counts.most_common(MOST_SOURCES)
@@ -152,15 +166,23 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
 
 async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
     """The newest records of some topics that the person may see, the newest commit first; of LOOKED_THROUGH at most."""
-    return list(filter(sight_of(request), await _newest(request.services.log, topics)))
+    return list(seen(request, await _newest(request.services.log, topics)))
 
 
-def sight_of(request: OperatorRequest[Any]) -> Callable[[KeptRecord], bool]:
-    """Whether the person may see a record. Who may see some calls alone sees no record of anything else."""
+def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
+    """
+    Those that the person may see, as they are shown to this person.
+
+    Who may see some calls alone sees no record of anything else, and no numbers: those between two of them would be
+    the count of everybody else's.
+    """
     if not request.is_limited:
-        return lambda _: True
+        yield from found
+        return
     ledger = request.ledger
-    return lambda kept: kept.topic == AI_TELEMETRY and ledger.holds(kept.counted)
+    for kept in found:
+        if kept.topic == AI_TELEMETRY and ledger.holds(kept.counted):
+            yield replace(kept, is_number_shown=False)
 
 
 async def _newest(log: Log, topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:

@@ -14,7 +14,7 @@ from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
 from gateway.operator.log.listing import STEP, first_after
-from gateway.operator.log.newest import KeptRecord, sight_of
+from gateway.operator.log.newest import KeptRecord, seen, shown_place
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
@@ -47,7 +47,8 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         since = moment_of("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
     found = await _known(services.log, id) or await _found(services.log, id, since, inf)
-    if found is None or not sight_of(request)(found):
+    found = None if found is None else next(seen(request, [found]), None)
+    if found is None:
         raise NotThere(
             f"no record with this id was committed since {moment(since)}, and the duplicate window does not know it: it"
             " may be older than spool.retention, or of before that: look further back with since"
@@ -58,10 +59,7 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         raise Invalid(f"prices.file: {error}") from error
     shown = {
         "record": as_json(found.record),
-        "topic": found.topic,
-        "number": found.number,
-        "committed_at": moment(found.committed_at),
-        "state": found.state,
+        **shown_place(found),
         "why": reasons(found.record, book),
         "price_lines": price_lines(found.record, book),
     }

@@ -102,7 +102,7 @@ function steps(record, {topic, number: place, committed_at}) {
   return [
     start_time && [start_time, `${record.operation ?? record.kind.replaceAll("_", " ")} of ${what(record)} began`],
     end_time && [end_time, `it ended${took}${status ? ` as ${status}` : ""}${error_type ? `: ${error_type}` : ""}`],
-    committed_at && [committed_at, `a report by ${record.source} was on disk as number ${place} of ${topic}, ${ago(committed_at)}`],
+    committed_at && [committed_at, `a report by ${record.source} was on disk${place === null ? "" : ` as number ${place} of ${topic}`}, ${ago(committed_at)}`],
   ].filter(Boolean);
 }
 

@@ -58,7 +58,7 @@ export function Page({query}) {
       <${State} word=${state.word} />
       <button type="button" disabled=${!state.waiting} onClick=${show}>Show ${exactCount(state.waiting)} new</button></div>
     ${rows.length ? html`<${Table} caption="Records as they arrive" columns=${columns} rows=${rows} href=${toRecord}
-      identity=${(row) => `${row.topic} ${row.number}`} />`
+      identity=${(row) => `${row.topic} ${row.number ?? row.id}`} />`
       : html`<section><p>Nothing has arrived since this page was opened. Records appear here as soon as they are on disk, without
         prompts and answers, which are never stored.</p></section>`}
     <p class="faint">The newest ${MOST} are shown. In a terminal: <code>tollhouse tail</code>.

@@ -1,0 +1,72 @@
+"""A person who may see some calls alone cannot work out what others do from what is shown of the own calls."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.operator.log import newest
+from tests.integration.operator.people.test_limited_person import ROLES, Place, place
+from tests.integration.operator.test_sign_in import cheap_passwords
+
+__all__ = ["cheap_passwords"]  # holds for all tests here
+
+
+async def answered(there: Place, path: str) -> dict[str, Any]:
+    answer = await there.server.over_http("GET", path, headers=there.eva)
+    assert 200 == answer.status, answer.payload
+    payload: dict[str, Any] = answer.payload
+    return payload
+
+
+def cursors(page: dict[str, Any]) -> Iterator[str]:
+    """What the cursors of a list carry: they are signed, and everybody can read them."""
+    for name in ("next_cursor", "previous_cursor"):
+        cursor = page["pagination"]["cursor"][name] or ""
+        yield urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("utf-8", "replace")
+
+
+@pytest.mark.asyncio
+async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: Path) -> None:
+    """Numbers of the log rise by one with each call of anybody: they are in no row and in no cursor."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        for world in (there.foreign, there.foreign, there.own):
+            await there.records_of(world)
+        everything = await there.server.ask("GET", "/records")
+        numbers = {f"{row['number']:020}" for row in everything.payload["records"]}
+        assert len(numbers) >= 4
+
+        page = await answered(there, "/records?limit=1")
+        [row] = page["records"]
+        found = await answered(there, f"/records/{row['id']}")
+        assert (None, None) == (row["number"], found["number"])
+        carried = "".join(cursors(page))
+        assert "ai-telemetry" in carried and not [number for number in numbers if number in carried]
+
+        own, path = [], "/records?limit=1"
+        while path:
+            page = await answered(there, path)
+            own += [each["id"] for each in page["records"]]
+            following = page["pagination"]["cursor"]["next_cursor"]
+            path = following and f"/records?cursor={following}"
+        assert 2 == len(own) == len(set(own))
+
+
+@pytest.mark.asyncio
+async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More comes than is looked through: the time that was is told in steps, and rates are of that time."""
+    monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
+    async with place(tmp_path, ROLES["is"]) as there:
+        told = []
+        for pause_s in (9, 7):
+            for world in (there.foreign, there.foreign, there.foreign, there.own):
+                await there.records_of(world)
+                there.server.clock.move(pause_s)
+            whole = (await there.server.ask("GET", "/rates")).payload["rates"]["seconds"]
+            seen = (await answered(there, "/rates"))["rates"]
+            told.append((whole, seen["seconds"], seen["records"], seen["sources"][0]["per_s"]))
+        assert [(36.0, 10.0, 1, 0.1), (28.0, 10.0, 1, 0.1)] == told
