@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise import billing
-from gateway.normalise.reading import tags
+from gateway.normalise.reading import regions, tags
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
 from spool.errors import Invalid, NotAllowed
@@ -48,6 +48,14 @@ def _text(name: str, value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT):
         raise Invalid(f"{name} is text of 1 to {MAX_TEXT} characters, or null")
     return value
+
+
+def _region(name: str, value: Any) -> str | None:
+    """In the one spelling under which the ledger sums it."""
+    found = regions.name_of(value) if isinstance(value, str) else None
+    if value is not None and found is None:
+        raise Invalid(f"{name} is a region in the provider's word, such as us-east-1 or eu, or null")
+    return found
 
 
 def _required_text(name: str, value: Any) -> str:
@@ -122,11 +130,11 @@ _WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _time)
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 _TEXTS = (
     "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "error_type",
-    "region",
 )  # fmt: skip
 _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     Inference: {
         **dict.fromkeys(_TEXTS, _text),
+        "region": _region,
         **_WHEN,
         **dict.fromkeys(_COUNTS, _tokens),
         "cost": _cost,

@@ -229,7 +229,7 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
         session=st.none() | texts,
         api_key=st.none() | texts,
         device=st.none() | texts,
-        region=st.none() | texts,
+        region=st.none() | st.sampled_from(["us-east-1", "europe-west4", "eastus2", "data_zone", "global"]),
         tags=st.dictionaries(st.sampled_from(["env", "agent", "cost_center", "x" * 64]), texts, max_size=4),
     )
 )

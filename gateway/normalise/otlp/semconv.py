@@ -150,7 +150,8 @@ NO_CALLS = frozenset({
 })  # fmt: skip
 
 _ERROR = "error"
-CLOUDS = ("aws.", "azure.", "gcp.")  # beginnings of providers that have regions
+# Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has none.
+_CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
@@ -234,14 +235,33 @@ def region_of(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """
-    Where the provider processed a call, as its answer or the address says; None if nothing tells it.
+    """Where the provider processed a call; None if nothing tells it."""
+    told_by = region_name(attributes, names, addresses, provider=provider)
+    stated = attributes[told_by] if told_by in REGION else None
+    return regions.region_of(answered, stated, address=attributes[told_by] if told_by in ADDRESS else None, model=model)
 
-    Attributes of a cloud's region are believed beside that cloud's provider alone: beside any other they are the
-    caller's own.
+
+def region_name(
+    attributes: Attributes, names: Iterable[str], addresses: Iterable[str], *, provider: str | None
+) -> str | None:
     """
-    stated = first_text(attributes, names) if provider is not None and provider.startswith(CLOUDS) else None
-    return regions.region_of(answered, stated, address=first_text(attributes, addresses), model=model)
+    The attribute that tells the region of a call: the first address that names one, before what is stated.
+
+    A stated region counts beside a provider of the same cloud alone, and in the form of that cloud's regions: any other
+    is where the caller runs. So may be one that a collector copied from the resource, and the address is not.
+    """
+    for name in addresses:
+        if regions.of_address(attributes.get(name)) is not None:
+            return name
+    cloud = next(
+        (cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin)), None
+    )
+    if cloud is None or attributes.get("cloud.provider") not in (None, cloud):
+        return None
+    for name in names:
+        if name.startswith((f"{cloud}.", "cloud.")) and regions.is_of_cloud(attributes.get(name), cloud):
+            return name
+    return None
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:

@@ -19,6 +19,12 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+# Regions of a cloud as it writes them; those of one are never in the form of another, but for geographies.
+_OF_CLOUD = {
+    "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
+    "azure": re.compile(r"[a-z]+\d?[a-z]*"),
+    "gcp": re.compile(r"[a-z]+(?:-[a-z]+\d+)?"),
+}
 _UNKNOWN = frozenset({"not_available", "unknown", "unspecified", "default", "undefined", "none", "null"})
 
 _HOST = re.compile(
@@ -57,13 +63,19 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     if address is not None and (found := of_address(address)) is not None:
         return found
     arn = _ARN.fullmatch(written) if written is not None and written.startswith("arn:") else None
-    return arn["region"] if arn else None
+    return name_of(arn["region"]) if arn else None
 
 
 def name_of(value: Any) -> str | None:
     """A stated region in one spelling (`East US 2` is `eastus2`); None for what is no name of one."""
     written = text(value)
     return None if written is None or len(written) > MAX_NAME else _name(written)
+
+
+def is_of_cloud(value: Any, cloud: str) -> bool:
+    """Whether it is in the form of the regions of a cloud: `aws`, `azure` or `gcp`."""
+    name = name_of(value)
+    return name is not None and _OF_CLOUD[cloud].fullmatch(name) is not None
 
 
 def of_address(value: Any) -> str | None:
@@ -84,12 +96,13 @@ def _of_address(written: str) -> str | None:
     if parts is None:
         return None
     host = parts["host"].rstrip(".")
-    if host.endswith(".googleapis.com") and (place := _LOCATION.search(parts["path"] or "")):
-        return place["region"]
+    place = _LOCATION.search(parts["path"] or "") if host.endswith(".googleapis.com") else None
+    if place is not None and (found := _name(place["region"])) is not None:
+        return found
     if host == _VERTEX:
         return GLOBAL
-    found = (form.fullmatch(host) for form in _HOSTS)
-    return next((match["region"] for match in found if match), None)
+    matches = (form.fullmatch(host) for form in _HOSTS)
+    return next((match["region"] for match in matches if match), None)
 
 
 @lru_cache(maxsize=1024)

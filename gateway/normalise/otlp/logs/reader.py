@@ -161,13 +161,14 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
     """Field by field, the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
+    told_by = semconv.region_name(attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider)
     tables = {
         "request_id": FIELD_NAMES["request_id"],
         "request_model": dialect.model,
         "response_model": dialect.response_model,
         "provider": dialect.provider,
         "cost": FIELD_NAMES["cost"],
-        "region": FIELD_NAMES["region"] + FIELD_NAMES["address"] if call.region is not None else (),
+        "region": () if told_by is None else (told_by,),
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
     found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}

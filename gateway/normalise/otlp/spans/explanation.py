@@ -45,7 +45,7 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         "request_model": dialect.model or FIELD_NAMES["request_model"],
         "provider": FIELD_NAMES["provider"],
         "cost": FIELD_NAMES["cost"],
-        "region": FIELD_NAMES["region"] + FIELD_NAMES["address"] if call.record.region is not None else (),
+        "region": _region(attributes, shape, call),
         "user": product.user or FIELD_NAMES["user"],
         "input_tokens": own.input if own else FIELD_NAMES["input"],
         "output_tokens": own.output if own else FIELD_NAMES["output"],
@@ -76,6 +76,11 @@ def add_inherited(why: dict[str, str], caller: Caller) -> None:
     for field, value in asdict(caller).items():
         if value is not None:
             why.setdefault(field, "a dropped twin, an enclosing span or the resource")
+
+
+def _region(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
+    name = semconv.region_name(attributes, shape.region, shape.address, provider=call.record.provider)
+    return () if name is None else (name,)
 
 
 def _container(attributes: Attributes, field: str) -> str | None:

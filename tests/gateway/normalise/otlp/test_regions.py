@@ -33,6 +33,25 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("openai", {"cloud.region": "us-east-1"}, None),  # where the caller runs
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
+        # Who runs in another cloud, and what a collector copied from the resource, is no place of a provider.
+        ("azure.ai.openai", {"aws.region": "us-east-1"}, None),
+        ("azure.ai.openai", {"cloud.region": "us-east-1"}, None),
+        ("azure.ai.openai", {"cloud.region": "East US 2"}, "eastus2"),
+        ("azure.ai.openai", {"cloud.region": "eastus2", "cloud.provider": "azure"}, "eastus2"),
+        ("azure.ai.openai", {"cloud.region": "eastus2", "cloud.provider": "gcp"}, None),
+        ("aws.bedrock", {"cloud.region": "europe-west4"}, None),
+        ("aws.bedrock", {"aws.region": "unknown", "cloud.region": "eu-west-1"}, "eu-west-1"),
+        ("gcp.vertex_ai", {"cloud.region": "europe-west4"}, "europe-west4"),
+        ("gcp.vertex_ai", {"cloud.region": "us-east-1"}, None),
+        ("gcp.gemini", {"cloud.region": "europe-west4"}, None),
+        # The address that was called says more than a region beside it.
+        (
+            "aws.bedrock",
+            {"cloud.region": "eu-west-1", "server.address": "bedrock-runtime.us-west-2.amazonaws.com"},
+            "us-west-2",
+        ),
+        ("aws.bedrock", {"aws.region": "eu-west-1", "server.address": "llm-proxy.internal"}, "eu-west-1"),
+        ("openai", {"server.address": "llm-proxy.internal", "llm.openai.api_base": "https://eu.api.openai.com"}, "eu"),
     ],
 )
 def test_where_the_provider_processed_a_call(provider: str, attributes: dict[str, Any], region: str | None) -> None:

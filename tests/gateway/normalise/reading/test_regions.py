@@ -45,6 +45,7 @@ def test_stated_regions(stated: Any, found: str | None) -> None:
         ("us-central1-aiplatform.googleapis.com", "us-central1"),
         ("https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/m", "global"),
         ("aiplatform.googleapis.com", "global"),
+        ("https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/-/endpoints/x", "us-central1"),
         ("aiplatform.eu.rep.googleapis.com", "eu"),
         ("https://eastus2.api.cognitive.microsoft.com/openai/", "eastus2"),
         ("https://mine.eastus2.models.ai.azure.com", "eastus2"),
@@ -78,6 +79,7 @@ def test_which_of_several_counts() -> None:
     assert "us-east-1" == region_of(None, "not_available", "us-east-1", address=host, model="us.anthropic.claude-x")
     assert "us-west-2" == region_of(None, address=host, model=arn + "us.anthropic.claude-x")
     assert "eu-west-1" == region_of(model=arn + "us.anthropic.claude-x")
+    assert region_of(model="arn:aws:bedrock:-:123456789012:inference-profile/us.anthropic.claude-x") is None
     assert region_of(model="global.thinker") is None
     assert region_of(model=["arn:aws:bedrock:eu-west-1:1:x"]) is None
 

@@ -19,8 +19,8 @@ from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE
 from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.reading import regions, values
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading import values
 from spool.identity import Identity, stand_in_ids
 from spool.record import AiRecord, Inference, UsageMetric, decimal_text
 
@@ -42,8 +42,8 @@ _SPAN_TEXTS = {
     "team": "tollhouse.team",
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
-    "region": "tollhouse.region",
 }
+_REGION = "tollhouse.region"
 _COUNTS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -98,7 +98,7 @@ def _origins(record: AiRecord) -> dict[str, str]:
     """The attribute behind each field: another Tollhouse worked them out."""
     tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the point's value ({_VALUE})"}
     if isinstance(record, Inference):
-        tables = _SPAN_TEXTS | _COUNTS | _COSTS
+        tables = _SPAN_TEXTS | _COUNTS | _COSTS | {"region": _REGION}
     known = {field: name for field, name in tables.items() if getattr(record, field) is not None}
     return {"id": _MARK, "source": "tollhouse.source", **known}
 
@@ -120,6 +120,7 @@ def _inference(span: Span, record_id: bytes) -> Inference:
         setattr(record, field, semconv.count(attributes.get(name), name))
     for field, name in _COSTS.items():
         setattr(record, field, semconv.money(attributes.get(name), name))
+    record.region = regions.name_of(attributes.get(_REGION))
     record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
     record.trace_id, record.span_id = _ids(span, record_id)
     times = _text(attributes, "tollhouse.times")

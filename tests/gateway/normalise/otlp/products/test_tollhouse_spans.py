@@ -76,3 +76,12 @@ def test_a_text_that_no_server_would_send_is_left_out() -> None:
     """Names are bounded here like everywhere: they become rows, labels and filters."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
     assert ("otel", "t" * 2048) == (record.source, record.team)
+
+
+@pytest.mark.parametrize(
+    ("stated", "region"),
+    [("us-east-1", "us-east-1"), ("East US 2", "eastus2"), ("r" * 65, None), ("any words at all!", None), (7, None)],
+)
+def test_a_region_is_summed_under_one_spelling(stated: Any, region: str | None) -> None:
+    """Whatever says that it is a Tollhouse: a region is a name of one, as from any other source."""
+    assert region == only(traces(span(1, FORWARDED | {"tollhouse.region": stated}))).region
