@@ -166,13 +166,14 @@ class HourlySums:
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
+        status, cost_source = outcome_of(metric)
         paid = metric.unit == CURRENCY
         units = money.units(str(amount)) if paid else int(amount)
         if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
         key = (
             "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
-            metric.api_key, self._chosen(metric.tags) if metric.tags else "", "ok", "reported" if paid else "none",
+            metric.api_key, self._chosen(metric.tags) if metric.tags else "", status, cost_source,
             "", INPUT_UNKNOWN, None,
         )  # fmt: skip
         row = self._row(hour, key)
@@ -208,6 +209,11 @@ class HourlySums:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def outcome_of(metric: UsageMetric) -> tuple[str, str]:
+    """The status and the cost source that a counter is counted under: it has none of its own."""
+    return "ok", "reported" if metric.unit == CURRENCY else "none"
 
 
 def size(given: int | None, made: int | None) -> int:

@@ -17,9 +17,10 @@ from gateway.operator.requests import OperatorRequest
 from gateway.schemas import COUNT, closed
 from spool.ledger.counting import bounded
 from spool.ledger.queries import TAG
+from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, as_json
+from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, UsageMetric, as_json
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
@@ -65,6 +66,8 @@ class KeptRecord:
 
     def counted(self, name: str) -> str:
         """The value under which the ledger counts it."""
+        if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
+            return outcome_of(self.record)[name == "cost_source"]
         return str(bounded(self.value(name)))
 
 

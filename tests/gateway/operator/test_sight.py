@@ -1,0 +1,48 @@
+"""A record is seen by the values under which the ledger counts it, so that both show the same calls to a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.operator.log.newest import KeptRecord
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.ranges import span
+from spool.memory.ledger import MemoryLedger
+from spool.record import NS, Record, UsageMetric
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+
+COUNTER: dict[str, Any] = {
+    "id": b"\1" * 16, "source": "claude_code", "name": "claude_code.cost.usage", "value": "2", "model": "m",
+    "start_time": BEGIN * NS, "team": "t" * 300, "tags": {"service": "s", "other": "o"},
+}  # fmt: skip
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "record",
+    [
+        call(
+            team="t" * 300, user="\ud800", response_model="answered", tags={"service": "s", "other": "o"}, region="eu"
+        ),
+        call(provider=None, status="error", cost=None, estimated_cost=None, cost_source="none"),
+        UsageMetric(**COUNTER, unit="USD"),
+        UsageMetric(**{**COUNTER, "value": 5, "name": "claude_code.token.usage"}, token_type="input"),
+    ],
+    ids=["a call", "one that failed", "a counter of money", "a counter of tokens"],
+)
+async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) -> None:
+    """In every dimension, also what is shortened to be kept, and what a counter does not say itself."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 3600)
+    log.add([record])
+    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    await ledger.catch_up(log)
+    since, until = span("last_7d", clock.now())
+    known = ledger.dimensions()
+    [row] = await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=known))
+    kept = KeptRecord("ai-telemetry", 1, BEGIN, False, record)
+    assert {name: value or "" for name, value in zip(known, row.group, strict=True)} == {
+        name: kept.counted(name) for name in known
+    }
