@@ -56,6 +56,11 @@ ROUTE_TERMS = (
 TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
+def is_term(term: str) -> bool:
+    """Whether a counter of a topic may have this name."""
+    return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
+
+
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
     """What became of one submission; fields are only ever added at the end."""
 

@@ -177,11 +177,11 @@ def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
 
 def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, seen_all: bool) -> None:
     try:
-        topic = numbers.do_not_meet(connection)
+        problem = numbers.do_not_meet(connection)
     except VALUE_ERRORS as error:
         raise damage(f"a value is not of its column ({type(error).__name__})") from error
-    if topic:
-        raise damage(f"the counters of {topic} and its entries do not belong together")
+    if problem:
+        raise damage(problem)
     missing = numbers.behind(connection, known.accepted)
     if missing and not seen_all:
         raise damage("commits in the log that were acknowledged cannot be read")

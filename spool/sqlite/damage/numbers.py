@@ -33,14 +33,17 @@ _Terms = Counter[tuple[str, str]]
 
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
-    """The topic whose counters and entries disagree on where they begin or end; "" if they all agree."""
+    """What disagrees: a counter of no known name, or the counters and entries of a topic; "" if all is well."""
     counters = _counters(connection)
+    for topic, term in counters:
+        if topic not in TOPICS or not books.is_term(term):
+            return f"the counter {term!r} of {topic!r} is none that is known"
     for topic in TOPICS:
         gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
         given = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
         if oldest(connection, topic) != gone + 1 or (end is not None and end[0] != given + 1):
-            return topic
+            return f"the counters of {topic} and its entries do not belong together"
     return ""
 
 

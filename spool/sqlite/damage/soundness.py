@@ -99,7 +99,8 @@ def _commit(row: Row) -> bool:
 
 
 def _counter(row: Row) -> bool:
-    return row["topic"] in TOPICS and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
+    is_known = row["topic"] in TOPICS and books.is_term(row["term"])
+    return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
 def _ids(row: Row) -> bool:

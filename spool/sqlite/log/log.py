@@ -362,7 +362,10 @@ class SqliteLog:
                 notes.mark(self._database.path.parent, EntryUnreadable(wrong[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
-            return books.verified(found.counters, sums, found.routes, wrong)
+            verified = books.verified(found.counters, sums, found.routes, wrong)
+            if verified.imbalances and not wrong and not damage:
+                notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
+            return verified
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
         """A further file without which nothing is kept."""

@@ -374,6 +374,12 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
         "UPDATE books SET carried = 1 << 50",
         "DELETE FROM books",
         "DELETE FROM commits",
+        "UPDATE books SET term = '' WHERE term = 'received'",
+        "UPDATE books SET term = 'kept' WHERE term = 'received'",
+        "UPDATE books SET topic = '' WHERE term = 'received'",
+        "UPDATE books SET n = 1 << 60 WHERE term = 'received'",
+        "UPDATE books SET n = 3 WHERE term = 'received'",
+        "UPDATE books SET carried = -7 WHERE term = 'received'",
     ],
 )
 async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> None:
@@ -394,6 +400,12 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     (route,) = await spool.deliveries.routes()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
+    if (await spool.log.verify()).imbalances:  # what a start does not see, a recount does, and the next start mends
+        await spool.close()
+        spool = await start()
+        await spool.deliveries.declare([ROUTE])
+    assert [] == (await spool.log.verify()).imbalances
+    assert 11 == len(await everything(spool.log))
 
 
 def write_other_types(file: Path, table: str) -> None:
