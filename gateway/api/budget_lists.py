@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gateway.api.insight_lists import seconds
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.expansion import CURRENT, FORECAST, forecast_text, percent_of
 from gateway.budgets.figures import BudgetFigures, Spent, problem_of
 from gateway.budgets.forecast import Forecast, TooEarly
-from gateway.budgets.judging import limit_of
+from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.services import OperatorServices
 from gateway.schemas import TEXT, closed
 from spool.ledger import money
 from spool.record import NS, rfc3339
-from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert
+from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert, PeriodAlerts
 from spool.registry.budgets import GRANULARITIES, MEASURES, REAL_COST, SpendBudget
-from spool.registry.views import View
 
 _NO_PERCENT = -1  # sorts before every percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBudget:
-    """`percent` is of the last evaluation, of the owner that is furthest; None before one, or without an amount."""
+    """
+    `percent` is of the last evaluation, of the owner that is furthest; None without an amount, and before an evaluation
+    of the rules and the view as they are.
+    """
 
     budget: SpendBudget
     problem: str | None
@@ -178,32 +180,28 @@ def with_state(services: OperatorServices, budget: SpendBudget) -> ShownBudget:
     view = services.require_registry().views.find(budget.view_id)
     problem = problem_of(budget, view, services.ledger.dimensions())
     evaluated = services.require_budgets().figures.get(budget.id)
-    return ShownBudget(budget=budget, problem=problem, percent=_furthest(evaluated) if evaluated else None)
+    rules = rules_digest(budget, view)
+    is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
+    return ShownBudget(budget=budget, problem=problem, percent=_furthest(evaluated) if is_current else None)
 
 
 def budget_rows(
-    services: OperatorServices,
-    shows: Callable[[SpendBudget], bool] = lambda _: True,
-    shows_view: Callable[[View | None], bool] = lambda _: True,
+    services: OperatorServices, shows: Callable[[SpendBudget], bool] = lambda _: True
 ) -> MemoryRows[ShownBudget]:
-    """The budgets that are shown. A percent that was evaluated inside another view than is shown is left out."""
-    found = []
-    for budget in filter(shows, services.require_registry().budgets.all()):
-        row, evaluated = with_state(services, budget), services.require_budgets().figures.get(budget.id)
-        is_shown = evaluated is None or shows_view(evaluated.view)
-        found.append(row if is_shown else replace(row, percent=None))
-    return MemoryRows(found)
+    """The budgets that are shown."""
+    kept = services.require_registry().budgets.all()
+    return MemoryRows([with_state(services, budget) for budget in kept if shows(budget)])
 
 
 async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow]:
     """NotThere if there is no such budget. None while it has a problem."""
-    table, figures = services.require_registry().budgets, await fresh(services, id)
+    figures = await fresh(services, id)
     if not figures.periods:
         return MemoryRows([])
     budget, running = figures.budget, figures.periods[0]
     fired = {
         owner: [alert.percent for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
-        for period in await table.alerts(id)
+        for period in await alerts_of_now(services, budget)
         if period.first_day == running.period.first_day
         for owner, alerts in period.owners.items()
     }
@@ -222,18 +220,22 @@ async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow
     )
 
 
-async def alert_rows(services: OperatorServices, id: str, *, since: float = 0.0) -> MemoryRows[AlertRow]:
-    """Those that came about since a time. NotThere if there is no such budget."""
-    table = services.require_registry().budgets
+def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
     return MemoryRows(
         [
             AlertRow(owner=owner, first_day=period.first_day, alert=alert)
-            for period in await table.alerts(table.get(id).id)
+            for period in kept
             for owner, alerts in period.owners.items()
             for alert in alerts
-            if alert.since >= since
         ]
     )
+
+
+async def alerts_of_now(services: OperatorServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
+    """Those of periods that were judged by the rules and the view as they are: others are about other calls."""
+    registry = services.require_registry()
+    rules = rules_digest(budget, registry.views.find(budget.view_id))
+    return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]
 
 
 async def fresh(services: OperatorServices, id: str) -> BudgetFigures:
@@ -247,8 +249,8 @@ def evaluator(services: OperatorServices) -> BudgetEvaluator:
     return services.require_budgets()
 
 
-def _furthest(figures: BudgetFigures) -> int | None:
-    if not figures.periods:
+def _furthest(figures: BudgetFigures | None) -> int | None:
+    if figures is None or not figures.periods:
         return None
     running = figures.periods[0]
     limit = limit_of(figures.budget, running)

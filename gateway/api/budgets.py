@@ -18,6 +18,7 @@ from gateway.api.budget_lists import (
     BUDGETS,
     OWNERS,
     alert_rows,
+    alerts_of_now,
     budget_rows,
     fresh,
     owner_rows,
@@ -189,8 +190,9 @@ async def read_budget_owners(request: KeyRequest[None]) -> Result:
 
 
 async def read_budget_alerts(request: KeyRequest[None]) -> Result:
-    id = request.word("budget_id")
-    page = await request.list(ALERTS, await alert_rows(request.services.operators, id))
+    table = request.services.operators.require_registry().budgets
+    id = table.get(request.word("budget_id")).id
+    page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
     return {"budget": {"id": id}, **page}
 
 
@@ -241,7 +243,7 @@ async def _made(services: OperatorServices, budget: SpendBudget) -> Mapping[str,
     """Evaluate at once, so that the answer can say what is past already."""
     past: list[int] | None = None
     if await _evaluate(services):
-        periods = await services.require_registry().budgets.alerts(budget.id)
+        periods = await alerts_of_now(services, budget)
         alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
         past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
     return {"budget": shown_budget(with_state(services, budget)), "already_past": past}

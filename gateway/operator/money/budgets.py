@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.api import budgets
-from gateway.api.budget_lists import ALERTS, BUDGETS, OWNERS, alert_rows, budget_rows, owner_rows
+from gateway.api.budget_lists import ALERTS, BUDGETS, OWNERS, alert_rows, alerts_of_now, budget_rows, owner_rows
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -24,7 +24,7 @@ class BudgetEvaluation(RequestBody):
 
 async def list_budgets(request: OperatorRequest[None]) -> Result:
     visible = await visible_to(request)
-    page = await request.list(BUDGETS, budget_rows(request.services, visible.budget, visible.view))
+    page = await request.list(BUDGETS, budget_rows(request.services, visible.budget))
     return await budgets.with_current(request.services, page)
 
 
@@ -59,12 +59,13 @@ async def list_owners(request: OperatorRequest[None]) -> Result:
 
 
 async def list_alerts(request: OperatorRequest[None]) -> Result:
-    """Who may see some calls alone sees alerts that came about since the budget and its view are as they are now."""
+    """Who may see some calls alone sees the alerts of the budget and its view as they are now."""
     budget = await budget_of(request, request.word("id"))
-    view = request.registry.views.find(budget.view_id)
-    since = max(budget.rules_since, view.last_updated) if view and request.is_limited else 0.0
-    rows = await alert_rows(request.services, budget.id, since=since)
-    return {"budget": {"id": budget.id}, **await request.list(ALERTS, rows)}
+    if request.is_limited:
+        kept = await alerts_of_now(request.services, budget)
+    else:
+        kept = await request.registry.budgets.alerts(budget.id)
+    return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
 
 
 async def _check_view(request: OperatorRequest[Any], id: str) -> None:

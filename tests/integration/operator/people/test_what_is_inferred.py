@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from gateway.operator.log import newest
-from tests.integration.operator.people.test_limited_person import ROLES, Place, place
+from tests.integration.operator.people.test_limited_person import OWN, ROLES, Place, place
 from tests.integration.operator.test_sign_in import cheap_passwords
 
 __all__ = ["cheap_passwords"]  # holds for all tests here
+
+OWN_FILTER = {"filter": {"team": [OWN]}}
 
 
 async def answered(there: Place, path: str) -> dict[str, Any]:
@@ -70,3 +72,29 @@ async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch:
             seen = (await answered(there, "/rates"))["rates"]
             told.append((whole, seen["seconds"], seen["records"], seen["sources"][0]["per_s"]))
         assert [(36.0, 10.0, 1, 0.1), (28.0, 10.0, 1, 0.1)] == told
+
+
+@pytest.mark.asyncio
+async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
+    """Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        id, root = there.foreign.ids["budgets"], there.server
+        for _ in range(3):
+            await there.records_of(there.foreign)
+        alerts = {"alerts": {"50": "Y", "1000": "Y"}, "per": None}
+        changed = await root.ask("PATCH", f"/budgets/{id}", alerts)
+        assert [50, 1000] == changed.payload["already_past"]
+        assert 200 == (await root.ask("PATCH", f"/views/{there.foreign.ids['views']}", OWN_FILTER)).status
+
+        assert (None, None, [], []) == await told_of(there, id)
+        assert 200 == (await root.ask("POST", "/budgets/evaluate", {})).status
+        assert (300, 300, [50], [50]) == await told_of(there, id)
+
+
+async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, list[int], list[int]]:
+    """Percents in the list and of one, and the percents of alerts by owner and in the list of alerts."""
+    [listed] = [each for each in (await answered(there, "/budgets"))["budgets"] if each["id"] == budget]
+    shown = (await answered(there, f"/budgets/{budget}"))["budget"]
+    [owner] = (await answered(there, f"/budgets/{budget}/owners"))["owners"]
+    alerts = (await answered(there, f"/budgets/{budget}/alerts"))["alerts"]
+    return listed["percent"], shown["percent"], owner["fired"], [each["percent"] for each in alerts]
