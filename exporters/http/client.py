@@ -7,7 +7,7 @@ The only place that knows an HTTP client library. Follows no redirect, because t
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -55,8 +55,13 @@ class Client:
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        secrets: Iterable[str] | None = None,
     ) -> HttpAnswer:
-        """The answer if it is a 2xx; every other one raises an error of exporters.errors."""
+        """
+        The answer if it is a 2xx; every other one raises an error of exporters.errors.
+
+        No message holds one of the `secrets`: without them, the value of any header that was given.
+        """
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
@@ -67,8 +72,9 @@ class Client:
             sent["Content-Encoding"] = "gzip"
             # Without a time in it, so that a repeat is the same bytes.
             body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)
-        secrets = [value for value in (authorization, *(headers or {}).values()) if value]
-        return await self._exchange(method, url, body, sent, secrets, max_answer_bytes)
+        if secrets is None:
+            secrets = (authorization or "", *(headers or {}).values())
+        return await self._exchange(method, url, body, sent, [each for each in secrets if each], max_answer_bytes)
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
         """Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`."""
@@ -158,12 +164,12 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     A refusal that breaks off counts by its status. A 2xx that breaks off is Retryable: the rest may have
     named refused records.
     """
-    answer = b""
+    answer = bytearray()  # bytes would be copied with every piece
     try:
         while len(answer) < most:
             more = await response.content.read(most - len(answer))
             if not more:
-                return answer
+                return bytes(answer)
             answer += more
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if 200 <= response.status < 300:
@@ -171,7 +177,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
     response.close()  # the rest is not read
-    return answer
+    return bytes(answer)
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:

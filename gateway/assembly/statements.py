@@ -48,15 +48,15 @@ def statement_puller(
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
+                    secrets=(key,),
                 )
         except TimeoutError as error:
             words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
             raise PullFailed(words, retry_after_s=WAIT_S) from error
         except SendError as error:
             hint = (error.retry_after_s or WAIT_S) if isinstance(error, Retryable) else None
-            words = str(error).replace(key, "[key]")
             advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
-            raise PullFailed(f"{words}{advice}", retry_after_s=hint, is_absent=error.status == NOT_FOUND) from error
+            raise PullFailed(f"{error}{advice}", retry_after_s=hint, is_absent=error.status == NOT_FOUND) from error
         if len(answer.body) > settings.max_page_bytes:
             words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
             raise PullFailed(words, retry_after_s=None)

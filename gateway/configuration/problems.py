@@ -78,6 +78,8 @@ def problems(config: Config) -> Iterator[str]:
         if pull.key_file is None:
             yield f"{shown}.key_file is required: the file with an admin key of the provider"
         yield from url(f"{shown}.base_url", pull.base_url)
+        if any(mark in pull.base_url for mark in "@?#"):
+            yield f"{shown}.base_url must be an address alone, without a user, a query or a fragment: the key is a file"
         if pull.source == "litellm_spend_logs" and not pull.base_url:
             yield f"{shown}.base_url is required: the address of your LiteLLM"
         if pull.source == "github_copilot" and not pull.account:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from spool.errors import Invalid
+
 MOST_DAYS = 31  # of one request
 OPENROUTER_DAYS = 30  # that an answer of OpenRouter has, whatever is asked
 ANALYTICS_ROWS = 1000  # of a page
@@ -52,8 +54,13 @@ def _github(key: str) -> Mapping[str, str]:
 
 
 def _next_page(page: Mapping[str, Any]) -> str | None:
-    found = page.get("next_page")
-    return found if page.get("has_more") is True and isinstance(found, str) and found else None
+    """Invalid if it does not tell: what is taken for the last page makes a day's figures whole."""
+    has_more, found = page.get("has_more", False), page.get("next_page")
+    if not isinstance(has_more, bool):
+        raise Invalid("the answer is no page of the report: its has_more is neither true nor false")
+    if has_more and not (isinstance(found, str) and found):
+        raise Invalid("the answer is no page of the report: there are more pages, and next_page names none")
+    return found if has_more else None
 
 
 def _next_number(page: Mapping[str, Any]) -> str | None:

@@ -9,9 +9,11 @@ once, because a statement replaces.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -21,7 +23,7 @@ from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest
 from gateway.statements.source import Document
 from gateway.statements.sources.list import SOURCES
 from spool.clock import Clock
-from spool.errors import NotAllowed, NotThere
+from spool.errors import NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
 from spool.statements.protocols import Statements
 from spool.statements.rules import day_of, day_text
@@ -33,6 +35,7 @@ RETRY_S = 900.0  # after a failure that tells no time
 LONGEST_WAIT_S = 60.0  # within one pull; a longer one is for the next look
 MOST_RETRIES = 5
 LONGEST_PAUSE_S = float(DAY_S)  # until a failed pull is tried again, whatever the provider names
+LONGEST_CURSOR = 4096  # characters of a page's name: more does not go into an address
 NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
@@ -117,42 +120,57 @@ class StatementPuller:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
-        for pull in self._settings().pull:
-            kept = await self._kept(pull)
-            if self._clock.now() >= float(kept.get("next_at") or 0):
-                await self.pull(pull.name)
+        """Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it away."""
+        for name in self.names:
+            async with self._turn:
+                pull = self._found(name)
+                if pull is not None and _is_due(await self._kept(pull), pull, self._clock.now()):
+                    await self._pull(pull)
 
     async def states(self) -> Sequence[PullState]:
         return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
         """Pull now. What fails is in the state of the pull, and the next one goes on where this one came to."""
-        pull = self._pull_named(name)
         async with self._turn:
-            kept = await self._kept(pull)
-            try:
-                await self._walk(pull, kept)
-            except (PullFailed, NotAllowed) as error:
-                hint = error.retry_after_s if isinstance(error, PullFailed) else None
-                if hint is None:  # the same page would fail again, for a cursor may have ended: begin anew
-                    kept.update(cursor="", day=0)
-                waiting = min(max(hint or 0.0, RETRY_S), LONGEST_PAUSE_S)
-                failed = {**kept, "state": FAILED, "reason": str(error), "next_at": self._clock.now() + waiting}
-                await self._table.keep_pull_state(name, failed)
-                _log.warning("a statement was not pulled: %s", error, extra={"action": "pull_failed", "pull": name})
+            await self._pull(self._pull_named(name))
+
+    async def _pull(self, pull: StatementPullSettings) -> None:
+        kept = await self._kept(pull)
+        extra = {"action": "pull_failed", "pull": pull.name}
+        try:
+            await self._walk(pull, kept)
+        except (PullFailed, NotAllowed) as error:
+            hint = error.retry_after_s if isinstance(error, PullFailed) else None
+            await self._fail(pull, kept, str(error), hint)
+            _log.warning("a statement was not pulled: %s", error, extra=extra)
+        except SpoolError:  # how far it came is kept
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect costs no other pull
+            await self._fail(pull, kept, f"an error in Tollhouse, which its log has: {type(error).__name__}", None)
+            _log.exception("a statement was not pulled", extra=extra)
+
+    async def _fail(
+        self, pull: StatementPullSettings, kept: dict[str, Any], reason: str, retry_after_s: float | None
+    ) -> None:
+        if retry_after_s is None:  # the same page would fail again, for a cursor may have ended: begin anew
+            kept.update(cursor="", day=0)
+        waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
+        failed = {**kept, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
+        await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
-        """How far it came; nothing if the name was that of another source's pull before."""
+        """How far it came; nothing if it asked for another report, account or address before."""
         kept = dict(await self._table.pull_state(pull.name) or {})
-        return kept if kept.get("source") == pull.source else {}
+        return kept if kept.get("asks") == _asks(pull) else {}
 
     async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
         """Ask for span after span. `kept` is how far it came, also when it ends with an error."""
         request = PULL_REQUESTS[pull.source]
-        if not _goes_on(kept):
-            end = day_of(int(self._clock.now()))
+        end = day_of(int(self._clock.now()))
+        if not _goes_on(kept, end):
             start = end - (request.days or pull.days) * DAY_S
-            kept.update(source=pull.source, start=start, end=end, day=start, cursor="", damaged=0, named="")
+            kept.update(asks=_asks(pull), start=start, end=end, day=start, cursor="", damaged=0, named="")
         kept.update(state=RUNNING, reason="")
         while kept["day"] < kept["end"]:
             until = min(kept["day"] + request.span_days * DAY_S, kept["end"])
@@ -208,6 +226,9 @@ class StatementPuller:
             following = request.next_page(page.document.page())
             if following is not None and following == cursor:
                 raise PullFailed("the next page is the same page again", retry_after_s=None)
+            if following is not None and len(following) > LONGEST_CURSOR:
+                words = f"the name of the next page has more than {LONGEST_CURSOR} characters"
+                raise PullFailed(words, retry_after_s=None)
             yield page, following
             if following is None:
                 return
@@ -239,16 +260,32 @@ class StatementPuller:
         kept["damaged"] += report.damaged
         kept["named"] = kept["named"] or next(iter(report.named), "")
 
+    def _found(self, name: str) -> StatementPullSettings | None:
+        return next((pull for pull in self._settings().pull if pull.name == name), None)
+
     def _pull_named(self, name: str) -> StatementPullSettings:
-        found = next((pull for pull in self._settings().pull if pull.name == name), None)
+        found = self._found(name)
         if found is None:
             raise NotThere(f"there is no [[reconciliation.pull]] named {name!r}")
         return found
 
 
-def _goes_on(kept: Mapping[str, Any]) -> bool:
+def _is_due(kept: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
+    """Also if it was broken off, and if its time is further away than any pause: the clock was ahead."""
+    next_at = float(kept.get("next_at") or 0)
+    return kept.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
+
+
+def _asks(pull: StatementPullSettings) -> str:
+    """Whom a pull asks, and for what: another account or address begins anew."""
+    return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
+
+
+def _goes_on(kept: Mapping[str, Any], today: int) -> bool:
     """Whether a pull that did not end has kept something already, and goes on behind it."""
     if kept.get("state") not in (RUNNING, FAILED) or "damaged" not in kept:
+        return False
+    if kept["end"] > today:  # the clock was ahead
         return False
     return bool(kept.get("cursor")) or kept.get("day", 0) > kept["start"]
 

@@ -230,6 +230,11 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
         key_file = "/etc/tollhouse/litellm"
         days = 32
         [[reconciliation.pull]]
+        name = "own logs"
+        source = "litellm_spend_logs"
+        key_file = "/etc/tollhouse/litellm"
+        base_url = "https://user:word@litellm.example.com"
+        [[reconciliation.pull]]
         name = "copilot"
         source = "github_copilot"
         """,
@@ -237,6 +242,8 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
     assert [
         "reconciliation.pull[0].base_url is required: the address of your LiteLLM",
         "reconciliation.pull[0].days must be at most 31",
-        "reconciliation.pull[1].key_file is required: the file with an admin key of the provider",
-        "reconciliation.pull[1].account is required: the name of your organization at GitHub",
+        "reconciliation.pull[1].base_url must be an address alone, without a user, a query or a fragment: "
+        "the key is a file",
+        "reconciliation.pull[2].key_file is required: the file with an admin key of the provider",
+        "reconciliation.pull[2].account is required: the name of your organization at GitHub",
     ] == problems(path)

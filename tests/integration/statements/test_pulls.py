@@ -22,7 +22,7 @@ from gateway.statements.pull_requests import PULL_REQUESTS
 from gateway.statements.puller import PullState, StatementPuller
 from gateway.statements.sources.list import SOURCES
 from spool.engines import MEMORY, open_storage
-from spool.errors import NotThere
+from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings
 from spool.statements.protocols import Statements
 from spool.statements.rules import day_of
@@ -283,6 +283,99 @@ async def test_a_name_that_was_another_pulls(house: House) -> None:
     await puller.pull_due()
     assert ["done"] == [state.state for state in await puller.states()]
     assert house.expected() == await house.kept()
+
+
+ONE = pytest.mark.parametrize("house", ["openai_costs"], indirect=True)
+
+
+@ONE
+async def test_a_command_and_the_schedule_at_once(house: House) -> None:
+    """The second one waits for its turn, and sees that nothing is due any more."""
+    puller = house.puller()
+    await asyncio.gather(puller.pull(NAME), puller.pull_due())
+    assert house.requests == len(house.provider.asked)
+
+
+@ONE
+async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> None:
+    """It is due at once, though the pull before it has set a later time."""
+    await house.pull()
+    house.provider.hang_at = house.requests + 2
+    pulling = asyncio.create_task(house.puller().pull(NAME))
+    async with asyncio.timeout(10):
+        await house.provider.hung.wait()
+    pulling.cancel()
+    await asyncio.gather(pulling, return_exceptions=True)
+    puller = house.puller()
+    await puller.pull_due()
+    assert ["done"] == [state.state for state in await puller.states()]
+
+
+@ONE
+async def test_a_clock_that_was_ahead(house: House) -> None:
+    """The time of the next pull is none that any pause would reach: it is due."""
+    house.clock.move(100 * DAY_S)
+    await house.pull()
+    house.clock.move(-100 * DAY_S)
+    house.provider.asked.clear()
+    await house.puller().pull_due()
+    assert house.requests == len(house.provider.asked)
+
+
+@ONE
+async def test_another_account_begins_anew(house: House) -> None:
+    """What was kept of the one before it does not stand for its days."""
+    house.provider.faults = {house.requests: web.Response(status=503)} | {
+        house.requests + n: web.Response(status=503) for n in range(1, 9)
+    }
+    assert "failed" == (await house.pull()).state
+    [pull] = house.config.reconciliation.pull
+    house.set(pull=(replace(pull, account="another"),))
+    house.provider.faults.clear()
+    house.provider.asked.clear()
+    assert "done" == (await house.pull()).state
+    assert house.requests == len(house.provider.asked)
+
+
+@ONE
+async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
+    """It is told without what it says, tried again after a pause, and the next pull runs."""
+    [pull] = house.config.reconciliation.pull
+    house.set(pull=(replace(pull, name="bad", base_url="http://user:word@127.0.0.1:1"), pull))
+    puller = house.puller()
+    await puller.pull_due()
+    bad, good = await puller.states()
+    assert ("failed", "done") == (bad.state, good.state)
+    assert "an error in Tollhouse, which its log has: ValueError" == bad.reason
+    assert (bad.next_at or 0) > house.clock.now()
+
+
+@ONE
+async def test_no_part_of_a_key_is_told(house: House) -> None:
+    """Also where the provider's words are cut within it."""
+    for length in range(480, 501, 4):
+        house.provider.faults = {len(house.provider.asked) + 1: web.Response(status=400, text="x" * length + KEY)}
+        assert KEY[:2] not in (await house.pull()).reason.replace("[key]", "")
+
+
+@ONE
+async def test_the_name_of_a_page_is_bounded(house: House) -> None:
+    """It becomes a part of an address."""
+    page = {"data": [], "has_more": True, "next_page": "n" * 4097}
+    house.provider.faults = {1: web.json_response(page)}
+    assert "more than 4096 characters" in (await house.pull()).reason
+
+
+@pytest.mark.parametrize(
+    "page",
+    [{"has_more": "true"}, {"has_more": 1}, {"has_more": None}, {"has_more": True}, {"has_more": True, "next_page": 2}],
+)
+async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
+    """To take it for the last one would make the figures of a day whole that are not."""
+    for name in ("openai_usage", "anthropic_analytics_costs"):
+        with pytest.raises(Invalid):
+            PULL_REQUESTS[name].next_page(page)
+        assert PULL_REQUESTS[name].next_page({"next_page": "x"}) is None
 
 
 async def test_every_pull_that_can_be_configured_is_known() -> None:
