@@ -126,10 +126,11 @@ def shown(services: OperatorServices, role: Role) -> Mapping[str, object]:
     return shown_role(with_state(services, role))
 
 
-async def create(services: OperatorServices, given: NewRole, actor: Actor) -> Mapping[str, object]:
-    table, known = services.require_registry().roles, services.ledger.dimensions()
-    role = await table.create(draft_of(given), known=known, limits=services.role_limits(), actor=actor)
-    return shown(services, role)
+async def create(
+    services: OperatorServices, given: NewRole, actor: Actor, asker: Holder | None = None
+) -> Mapping[str, object]:
+    table, known, limits = services.require_registry().roles, services.ledger.dimensions(), services.role_limits()
+    return shown(services, await table.create(draft_of(given), known=known, limits=limits, actor=actor, asker=asker))
 
 
 async def change(

@@ -22,10 +22,10 @@ from gateway.http.services import OperatorServices
 from gateway.mounts import AS
 from gateway.operator.address import SAFE_METHODS, SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
-from gateway.operator.requests import OperatorRequest
+from gateway.operator.requests import OperatorRequest, holder
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import EVERYTHING, Rights, holder_of
+from spool.registry.roles import EVERYTHING, Rights
 
 MAX_ACTOR = 200
 # Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy put a path
@@ -86,7 +86,7 @@ async def _admit_over_http(
         services=services,
         actor=Actor(session.actor, address),
         role=session.role,
-        rights=services.require_registry().roles.rights(holder_of(session)),
+        rights=services.require_registry().roles.rights(holder(services, session)),
         session=session,
     )
 

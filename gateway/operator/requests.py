@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from gateway.authentication.oidc.people import has_default_role
 from gateway.errors import Refusal
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
@@ -14,7 +15,7 @@ from gateway.http.services import OperatorServices
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
-from spool.registry.roles import Rights
+from spool.registry.roles import Holder, Rights, holder_of
 
 Body = TypeVar("Body")
 Row = TypeVar("Row")
@@ -40,6 +41,11 @@ class OperatorRequest(AdmittedRequest[Body]):
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
             raise Refusal(404, "not_found", f"{name} is a whole number")
         return int(text)
+
+    @property
+    def asker(self) -> Holder | None:
+        """Who is signed in, as roles know one; None on the operator socket."""
+        return None if self.session is None else holder(self.services, self.session)
 
     @property
     def is_limited(self) -> bool:
@@ -74,3 +80,15 @@ class OperatorRequest(AdmittedRequest[Body]):
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
         return await self.page(listed, rows, secret=self.services.cursor_secret)
+
+
+def holder(services: OperatorServices, session: Session) -> Holder:
+    """Who has signed in, as roles know one."""
+    found = holder_of(session)
+    return replace(found, has_default_role=is_default(services, session.issuer, found.groups))
+
+
+def is_default(services: OperatorServices, issuer: str, groups: Collection[str]) -> bool:
+    """Whether the role of a provider's person with these groups is the default one, by the settings of now."""
+    oidc = services.oidc
+    return oidc is not None and bool(issuer) and has_default_role(groups, oidc.settings)

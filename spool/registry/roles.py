@@ -192,11 +192,16 @@ class Rights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A person as roles know one: e-mail address, groups, and the role of the account."""
+    """
+    A person as roles know one: e-mail address, groups, and the role of the account.
+
+    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody else.
+    """
 
     person: str
     groups: tuple[str, ...] = ()
     base: str = ""
+    has_default_role: bool = False
 
 
 def holder_of(session: Session) -> Holder:
@@ -262,6 +267,11 @@ class Roles:
             roles=tuple(role.name for role in roles),
         )
 
+    def of_holder(self, holder: Holder) -> Rights:
+        """The rights of a person. Who is named by a role has no default role, from the moment of being named on."""
+        is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
+        return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
+
     def given(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
         """The roles that name the person or one of the groups, by their names."""
         places = set(self._by_member.get(person, ()))
@@ -276,14 +286,16 @@ class Roles:
         Who is named by a role, and in no group that gives a role of accounts, has what the role gives and no more: the
         default role of everybody else would open what the role shall close.
         """
-        is_named = next(self.given(person.email, person.groups), None) is not None
-        return NO_ROLE if is_named and not person.is_mapped else person.role
+        return NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
         """The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them."""
         return frozenset(
             each.email for each in operators if not each.disabled and self.of(each.email, base=each.role).is_everything
         )
+
+    def _is_named(self, person: str, groups: Collection[str]) -> bool:
+        return next(self.given(person, groups), None) is not None
 
 
 def new_role_id() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
     session = claims.get("sid")
-    given = [settings.roles[group] for group in groups if group in settings.roles]
+    given = _mapped(groups, settings)
     return Person(
         email=_name(claims, settings),
         role=max(given, key=ROLES.index, default=settings.default_role),
@@ -36,6 +36,15 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
         groups=groups,
         refreshes=refreshes,
     )
+
+
+def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
+    """Whether the settings decide about roles, and none of a person's groups has one: it is `default_role`."""
+    return bool(settings.roles) and not _mapped(groups, settings)
+
+
+def _mapped(groups: Collection[str], settings: OidcSettings) -> list[str]:
+    return [settings.roles[group] for group in groups if group in settings.roles]
 
 
 def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:

@@ -11,9 +11,8 @@ from gateway.http.event_streams import event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
 from gateway.operator.log.newest import kept_records, records_in_views, seen, shown
-from gateway.operator.requests import OperatorRequest
+from gateway.operator.requests import OperatorRequest, holder
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
-from spool.registry.roles import holder_of
 
 MOST_AT_ONCE = 500  # records of a topic
 
@@ -97,6 +96,7 @@ async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web
         session, registry = request.session, request.registry
         if session is None:
             return True
-        return registry.roles.rights(holder_of(session)) == request.rights and await registry.operators.is_on(session)
+        rights = registry.roles.rights(holder(request.services, session))
+        return rights == request.rights and await registry.operators.is_on(session)
 
     return await request.services.event_streams.serve(request.http, news, may_listen)

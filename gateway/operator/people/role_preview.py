@@ -14,7 +14,7 @@ from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
+from gateway.operator.requests import OperatorRequest, is_default
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
@@ -88,16 +88,15 @@ async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
 async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
     given = request.body
     person = "" if given.person is None else checked_email(given.person)
-    base = NO_ROLE
-    if given.account_role is not None:
-        base = checked_role(given.account_role)
-    elif person:
-        try:
-            base = (await request.registry.operators.get(person)).role
-        except NotThere:
-            base = NO_ROLE
     groups = await _groups(request, person) if given.groups is None else given.groups
-    return Holder(person=person, groups=groups, base=base)
+    if given.account_role is not None:
+        return Holder(person=person, groups=groups, base=checked_role(given.account_role))
+    try:
+        account = await request.registry.operators.get(person)
+    except NotThere:
+        return Holder(person=person, groups=groups, base=NO_ROLE)
+    has_default_role = is_default(request.services, account.issuer, groups)
+    return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
 async def _groups(request: OperatorRequest[RoleToPreview], person: str) -> tuple[str, ...]:

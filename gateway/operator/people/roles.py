@@ -8,7 +8,7 @@ from gateway.api.role_lists import PERMISSION_SET_LIST, ROLES, permission_set_ro
 from gateway.api.roles import NewRole, RoleChanges, change, create, shown
 from gateway.http.requests import Result
 from gateway.operator.requests import OperatorRequest
-from spool.registry.roles import Role, holder_of
+from spool.registry.roles import Role
 
 
 async def list_roles(request: OperatorRequest[None]) -> Result:
@@ -16,7 +16,7 @@ async def list_roles(request: OperatorRequest[None]) -> Result:
 
 
 async def add_role(request: OperatorRequest[NewRole]) -> Result:
-    return {"role": await create(request.services, request.body, request.actor)}
+    return {"role": await create(request.services, request.body, request.actor, request.asker)}
 
 
 async def show_role(request: OperatorRequest[None]) -> Result:
@@ -24,8 +24,8 @@ async def show_role(request: OperatorRequest[None]) -> Result:
 
 
 async def edit_role(request: OperatorRequest[RoleChanges]) -> Result:
-    asker = None if request.session is None else holder_of(request.session)
-    return {"role": await change(request.services, _role(request).id, request.body, request.actor, asker)}
+    id = _role(request).id
+    return {"role": await change(request.services, id, request.body, request.actor, request.asker)}
 
 
 async def remove_role(request: OperatorRequest[None]) -> Result:

@@ -39,14 +39,12 @@ class RoleTable:
 
     def rights(self, holder: Holder) -> Rights:
         """What a person may do and see now."""
-        return self._in_force.of(holder.person, holder.groups, holder.base)
+        return self._in_force.of_holder(holder)
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
         """What the person would have if a draft were a role, in place of the one with the id `replaced`."""
         tried = Role(id="", **_fields(draft))
-        return Roles([*(role for id, role in self._roles.items() if id != replaced), tried]).of(
-            holder.person, holder.groups, holder.base
-        )
+        return Roles([*(role for id, role in self._roles.items() if id != replaced), tried]).of_holder(holder)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or _found(self._roles, id)
@@ -60,7 +58,15 @@ class RoleTable:
             raise NotThere("there is no role with this id or name")
         return found
 
-    async def create(self, draft: RoleDraft, *, known: Collection[str], limits: RoleLimits, actor: Actor) -> Role:
+    async def create(
+        self,
+        draft: RoleDraft,
+        *,
+        known: Collection[str],
+        limits: RoleLimits,
+        actor: Actor,
+        asker: Holder | None = None,
+    ) -> Role:
         """NotAllowed when there are as many as may be."""
         now = self._changes.clock.now()
         drafted = roles.checked_role_draft(draft, limits)
@@ -73,6 +79,7 @@ class RoleTable:
             if len(kept) >= limits.most:
                 raise NotAllowed(f"there are {limits.most} roles (roles.max); delete one")
             _check_name(kept, role)
+            _check_rights_that_remain(rows, kept, {**kept, id: role}, asker)
             rows.put_document(KIND, id, roles.stored(role))
             rows.add_audit(now, actor, "role.create", id, after=_shown(role, DRAFTED))
             return role
@@ -157,7 +164,7 @@ def _check_rights_that_remain(
     check_organizer_remains(were.organizers(operators), become.organizers(operators))
     if asker is None:
         return
-    had, has = (each.of(asker.person, asker.groups, asker.base) for each in (were, become))
+    had, has = were.of_holder(asker), become.of_holder(asker)
     if had.may_administer and not has.may_administer:
         raise NotAllowed("this would take your own administration away; another Organizer or the command line can")
 

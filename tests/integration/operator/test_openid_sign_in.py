@@ -15,6 +15,7 @@ from yarl import URL
 from gateway.authentication.oidc.problems import PROBLEMS
 from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, ProviderSignIns
 from gateway.configuration.sections import OidcSettings
+from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.services import SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
@@ -559,6 +560,38 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     house.provider.claims = {"groups": ["finance", "boss"]}
     await house.sign_in()
     assert "admin" == (await house.operator())["role"]
+
+
+@pytest.mark.asyncio
+async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House) -> None:
+    """From the next request on: the session is of before the role. A role that a group gives stays."""
+    await house.reconfigure(roles={"boss": "admin"}, default_role="viewer")
+    root, before = house.server, await house.sign_in()
+    assert [200, 200] == [(await house.get(path, cookie=before)).status for path in ("/report", "/status")]
+    draft = {"name": "Finance", "data_access": "none", "permission_sets": ["view_costs"], "members": [ADA]}
+    tried = await root.ask("POST", "/roles/preview", {"person": ADA, "role": draft})
+    assert (["Finance"], "none") == (tried.payload["preview"]["roles"], tried.payload["preview"]["data_access"])
+    made = await root.ask("POST", "/roles", draft)
+    assert 201 == made.status, made.payload
+    assert [200, 403] == [(await house.get(path, cookie=before)).status for path in ("/report", "/status")]
+    shown = await root.ask("POST", "/roles/preview", {"person": ADA})
+    assert ["Finance"] == shown.payload["preview"]["roles"]
+    house.provider.claims = {"groups": ["boss"]}
+    mapped = await house.sign_in()
+    assert [200, 200] == [(await house.get(path, cookie=mapped)).status for path in ("/report", "/status")]
+
+
+@pytest.mark.asyncio
+async def test_nobody_ends_his_own_administration_with_a_new_role(house: House) -> None:
+    """Being named by a role takes the default role away, which was all that the person had."""
+    await house.reconfigure(roles={"boss": "admin"}, default_role="admin")
+    cookie = await house.sign_in()
+    session = await house.server.over_http("GET", "/session", headers={"Cookie": cookie})
+    headers = {"Cookie": cookie, CSRF_HEADER: session.payload["session"]["csrf_token"]}
+    draft = {"name": "Finance", "data_access": "none", "members": [ADA]}
+    refused = await house.server.over_http("POST", "/roles", draft, headers=headers)
+    assert (409, True) == (refused.status, "own administration" in str(refused.payload))
+    assert 200 == (await house.get("/roles", cookie=cookie)).status
 
 
 @pytest.mark.asyncio
