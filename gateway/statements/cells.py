@@ -126,7 +126,7 @@ class Cells:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
-            if bucket.start < self.asked[0] < bucket.end:
+            if any(bucket.start < edge < bucket.end for edge in self.asked):
                 raise Damaged("the row is of a longer time than was asked for")
             if not self.asked[0] <= bucket.start < self.asked[1]:
                 return

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
-from gateway.statements.values import Damaged, inner, moment, number, objects, required, text
+from gateway.statements.values import Damaged, count, inner, moment, number, objects, required, text
 
 
 def _read_document(document: Document, cells: Cells) -> None:
@@ -60,13 +60,13 @@ def _add(item: Mapping[str, Any], page: Mapping[str, Any], span: tuple[int, int]
 
 def _span(period: Mapping[str, Any]) -> tuple[int, int]:
     """Of a day, a month, or a year."""
-    parts = [number(period, name) for name in ("year", "month", "day")]
+    parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
-    if year is None or not 2000 <= year < 2999 or not 1 <= (month or 1) <= 12 or not 1 <= (day or 1) <= 31:
+    if year is None or not 2000 <= year < 2999 or (month is None and day is not None):
         raise Damaged("timePeriod is no time")
     try:
-        start = int(datetime(year, month or 1, day or 1, tzinfo=UTC).timestamp())
-    except ValueError as error:
+        start = int(datetime(year, 1 if month is None else month, 1 if day is None else day, tzinfo=UTC).timestamp())
+    except (ValueError, OverflowError) as error:
         raise Damaged("timePeriod is no time") from error
     if day is not None:
         return start, start + DAY_S

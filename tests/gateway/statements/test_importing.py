@@ -180,3 +180,26 @@ def test_nothing_of_another_time_than_was_asked_for() -> None:
     assert (day, day + DAY_S) == (report.statement.start, report.statement.end)
     assert [(day, Decimal(3))] == [(row.start, row.amount) for row in report.statement.rows]
     assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+
+
+def test_a_month_in_place_of_its_first_day() -> None:
+    """A provider that does not heed the day answers with the month: nothing of it is the first day's."""
+    page = {"timePeriod": {"year": 2026, "month": 8}, "usageItems": [{"netAmount": 3}]}
+    first = 1_785_542_400  # 2026-08-01
+    reader = ReportReader(SOURCES["github_copilot"], most=100, asked=(first, first + DAY_S))
+    file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+    reader.add(file, open_document(file))
+    report = reader.report(account="acme")
+    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+    assert () == (report.statement.rows if report.statement else ())
+
+
+@pytest.mark.parametrize("period", [{"month": 0}, {"month": 13}, {"month": 2, "day": 0}, {"month": 2, "day": 30},
+                                    {"day": 3}, {"month": 7.5}, {"month": -1}])  # fmt: skip
+def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
+    """It is named, and nothing is read under it."""
+    page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
+    file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+    [report] = read_reports([file], source=None, account=None, most=100)
+    assert (report.statement, 2) == (None, report.damaged)
+    assert "timePeriod" in report.named[0]
