@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
+from gateway.addresses.managing import managing
 from gateway.api import allocation
 from gateway.api.allocation_lists import NAMESPACES, PUBLISH_JOBS, VERSIONS
-from gateway.http.address import READ, WRITE, Address, BodyLimit, Content
+from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
-from gateway.http.lists import List
-from gateway.http.requests import AddressHandler, check_json
+from gateway.http.requests import AddressHandler
 from gateway.http.services import Services
-from gateway.schemas import OBJECT, TEXT, Schema, closed
+from gateway.schemas import TEXT, closed
 
 # The service's own clients name the group by its older word.
 _BASE = "/v2/{group:allocation|costformation}"
@@ -32,38 +31,7 @@ def _most_bytes(services: Services) -> int:
 _LIMIT = BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes)
 
 
-def _managing(
-    method: str,
-    path: str,
-    handler: AddressHandler,
-    summary: str,
-    *,
-    scope: str = "",
-    takes: type | None = None,
-    gives: Content | None = None,
-    lists: List[Any] | None = None,
-    item: type | Schema = OBJECT,
-    may_be_empty: bool = False,
-) -> Address:
-    """A handler is named as its scope is, unless that is given."""
-    answers: Mapping[int, Content] = {200: gives} if gives else {}
-    return Address(
-        methods=("GET", "HEAD") if method == "GET" else (method,),
-        path=path,
-        name=handler.__name__,
-        summary=summary,
-        handler=handler,
-        endpoint="allocation",
-        scope=f"allocation:{scope or handler.__name__}",
-        check=check_json if takes and not may_be_empty else None,
-        body=takes,
-        takes={JSON: takes} if takes else {},
-        may_be_empty=may_be_empty,
-        gives=answers,
-        lists=lists,
-        item=item,
-        refusals=(*(WRITE if takes else READ), 404, 409),
-    )
+_managing = partial(managing, group="allocation", endpoint="allocation")
 
 
 def _publishing(

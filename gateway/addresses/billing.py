@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
+from gateway.addresses.managing import managing
 from gateway.api import connections
 from gateway.api.connection_lists import CONNECTIONS, DROPS
-from gateway.http.address import READ, WRITE, Address, Content
+from gateway.http.address import WRITE, Address, Content
 from gateway.http.answers import JSON
-from gateway.http.lists import List
-from gateway.http.requests import AddressHandler, check_json
+from gateway.http.requests import AddressHandler
 from gateway.receivers import billing
 from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
@@ -41,38 +40,11 @@ def _drop(path: str, scope: str, handler: AddressHandler, endpoint: str, summary
     )
 
 
-def _managing(
-    method: str,
-    path: str,
-    scope: str,
-    handler: AddressHandler,
-    summary: str,
-    *,
-    endpoint: str = "connections",
-    takes: type | None = None,
-    gives: Mapping[int, Content] | None = None,
-    lists: List[Any] | None = None,
-    item: type | Schema = OBJECT,
-) -> Address:
-    return Address(
-        methods=("GET", "HEAD") if method == "GET" else (method,),
-        path=path,
-        name=handler.__name__,
-        summary=summary,
-        handler=handler,
-        endpoint=endpoint,
-        scope=f"connections:{scope}",
-        check=check_json if takes else None,
-        body=takes,
-        takes={JSON: takes} if takes else {},
-        gives=gives or {},
-        lists=lists,
-        item=item,
-        refusals=(*(WRITE if takes else READ), 404, 409),
-    )
+_all = partial(managing, group="connections", endpoint="connections")
+_one = partial(managing, group="connections", endpoint="connections/one")
+_drops = partial(managing, group="connections")
 
-
-_SHOWN: Mapping[int, Content] = {200: {JSON: connections.OneConnection}}
+_SHOWN: Content = {JSON: connections.OneConnection}
 
 BILLING = (
     _drop(
@@ -91,34 +63,33 @@ BILLING = (
         "Billing data of one month for an established connection",
         _DROP_KEPT,
     ),
-    _managing(
-        "GET", _DROPS, "read_billing_external_billing_drops", connections.read_billing_drops,
-        "The drops of a connection of which rows stand", endpoint="billing", lists=DROPS, item=_DROP_KEPT,
+    _drops(
+        "GET", _DROPS, connections.read_billing_drops, "The drops of a connection of which rows stand",
+        scope="read_billing_external_billing_drops", endpoint="billing", lists=DROPS, item=_DROP_KEPT,
     ),
-    _managing(
-        "GET", _DROPS + "/{month}", "read_billing_external_billing_drops_month", connections.read_billing_drop,
-        "The rows of a month, every operation applied in order", endpoint="billing/month",
-        gives={200: {JSON: closed({"billing_drop": array(OBJECT)})}},
+    _drops(
+        "GET", _DROPS + "/{month}", connections.read_billing_drop,
+        "The rows of a month, every operation applied in order",
+        scope="read_billing_external_billing_drops_month", endpoint="billing/month",
+        gives={JSON: closed({"billing_drop": array(OBJECT)})},
     ),
-    _managing(
-        "GET", _ALL, "read_billings", connections.read_billing_connections, "List billing connections",
+    _all(
+        "GET", _ALL, connections.read_billing_connections, "List billing connections", scope="read_billings",
         lists=CONNECTIONS, item=connections.ConnectionItem,
     ),
-    _managing(
-        "POST", _ALL, "create_billing", connections.create_billing_connection, "Create a billing connection",
+    _all(
+        "POST", _ALL, connections.create_billing_connection, "Create a billing connection", scope="create_billing",
         takes=connections.NewConnection, gives=_SHOWN,
     ),
-    _managing(
-        "GET", _ONE, "read_billing", connections.read_billing_connection, "A billing connection", gives=_SHOWN,
-        endpoint="connections/one",
+    _one(
+        "GET", _ONE, connections.read_billing_connection, "A billing connection", scope="read_billing", gives=_SHOWN,
     ),
-    _managing(
-        "PATCH", _ONE, "update_billing", connections.update_billing_connection, "Change a billing connection",
-        takes=connections.ConnectionChanges, gives=_SHOWN, endpoint="connections/one",
+    _one(
+        "PATCH", _ONE, connections.update_billing_connection, "Change a billing connection", scope="update_billing",
+        takes=connections.ConnectionChanges, gives=_SHOWN,
     ),
-    _managing(
-        "DELETE", _ONE, "delete_billing", connections.delete_billing_connection,
-        "Delete a billing connection and its rows", endpoint="connections/one",
-        gives={200: {JSON: closed({"connection": closed({"id": TEXT})})}},
+    _one(
+        "DELETE", _ONE, connections.delete_billing_connection, "Delete a billing connection and its rows",
+        scope="delete_billing", gives={JSON: closed({"connection": closed({"id": TEXT})})},
     ),
 )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gateway.addresses.managing import managing
 from gateway.api import recommendations
 from gateway.api.recommendation_lists import (
     RECOMMENDATION_COMMENTS,
@@ -11,10 +13,10 @@ from gateway.api.recommendation_lists import (
     RECOMMENDATION_TYPES,
     recommendation_list,
 )
-from gateway.http.address import READ, WRITE, Address
+from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List
-from gateway.http.requests import AddressHandler, check_json
+from gateway.http.requests import AddressHandler
 from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.ledger.queries import DIMENSIONS
 
@@ -54,22 +56,13 @@ def _optimize(
     lists: List[Any] | None = None,
 ) -> Address:
     """`gives` is what is answered, or with `lists` a row of the page. The scope has the name of the handler."""
-    return Address(
-        methods=("GET", "HEAD") if method == "GET" else (method,),
-        path=f"/v2/optimize{path}",
+    return replace(
+        managing(
+            method, f"/v2/optimize{path}", handler, summary, group="optimize", endpoint="optimize", takes=takes,
+            gives=None if lists else {JSON: gives}, lists=lists, item=gives,
+        ),
         name=f"optimize_{handler.__name__}",
-        summary=summary,
-        handler=handler,
-        endpoint="optimize",
-        scope=f"optimize:{handler.__name__}",
-        check=check_json if takes else None,
-        body=takes,
-        takes={JSON: takes} if takes else {},
-        gives={} if lists else {200: {JSON: gives}},
-        lists=lists,
-        item=gives,
-        refusals=(*(WRITE if takes else READ), 404, 409),
-    )
+    )  # fmt: skip
 
 
 _ALL = "/recommendations"
