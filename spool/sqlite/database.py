@@ -22,7 +22,7 @@ T = TypeVar("T")
 WAL_BYTES = 64 << 20  # a log that stays larger than this is one that something keeps from being moved into the file
 CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
 
-_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,8 @@ SETTINGS = (
 def is_corrupt(error: sqlite3.Error) -> bool:
     """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A header that names a format from the future and text that is none have no code of their own.
+    # A header that names a format from the future, text that is none, and what the version says is there and is not
+    # have no code of their own.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 

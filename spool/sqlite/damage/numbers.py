@@ -44,6 +44,8 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
         if oldest(connection, topic) != gone + 1 or (end is not None and end[0] != given + 1):
             return f"the counters of {topic} and its entries do not belong together"
+    if connection.execute(queries.ODD_SIZES).fetchone() is not None:
+        return "a number of entries is none"
     return ""
 
 

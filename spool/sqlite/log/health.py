@@ -80,7 +80,8 @@ class LogHealth:
         self._disk_full = fullness.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            if isinstance(error, sqlite3.Error) and is_corrupt(error):
+            # A row that may not be written beside what is there: a value of it changed on disk.
+            if isinstance(error, sqlite3.IntegrityError) or (isinstance(error, sqlite3.Error) and is_corrupt(error)):
                 notes.mark(self._database.path.parent, error)
             if self._disk_full:
                 self._reserve.give_up()

@@ -50,6 +50,7 @@ ENTRIES = "SELECT coalesce(sum(entries), 0) FROM sizes"
 COUNT_ENTRIES = """
     INSERT INTO sizes (topic, entries) VALUES (?1, ?2)
         ON CONFLICT (topic) DO UPDATE SET entries = entries + ?2"""
+ODD_SIZES = "SELECT topic FROM sizes WHERE typeof(entries) != 'integer' OR entries < 0"
 RECOUNT_ENTRIES = "INSERT OR REPLACE INTO sizes (topic, entries) SELECT topic, count(*) FROM entries GROUP BY topic"
 
 # When the oldest kept entry of a topic was committed.

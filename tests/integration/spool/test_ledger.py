@@ -78,6 +78,25 @@ async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
+async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -> None:
+    """A changed number in the first page hides them, and the version still says that they are there."""
+    log, ledger = FakeLog(), await opened()
+    log.add([call(), call()])
+    await ledger.catch_up(log)
+    await ledger.close()
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    with (tmp_path / "ledger.sqlite").open("r+b") as file:
+        file.seek(103)  # how many rows the list of tables has
+        file.write(bytes(2))
+    ledger = await opened()
+    await ledger.catch_up(log)
+    assert (await total(ledger)).calls == 2
+    assert [f"ledger.sqlite.damaged-{BEGIN}"] == [path.name for path in tmp_path.glob("*.damaged-*")]
+
+
+@pytest.mark.asyncio
 async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
     """Damage met while running is answered once with "unavailable"; after that the ledger is whole again."""
     log, ledger = FakeLog(), await opened()
