@@ -38,7 +38,7 @@ LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only th
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """The aiohttp handler of a row: its own handler behind every check that it needs."""
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def admit(request: web.Request) -> OperatorRequest[object]:
         if request.get(LOCAL):
             admitted = _admit_on_socket(request, services)
         else:
@@ -46,10 +46,16 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             admitted = await _admit_over_http(request, row, services)
         _check_permission(row, admitted.rights)
         _check_data(row, admitted)
+        return admitted
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        admitted = await admit(request)
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:
-            admitted.body = await read_body(request, row.body)
+            body: object = await read_body(request, row.body)
+            admitted = await admit(request)  # who sends slowly has the rights of when all of it is here
+            admitted.body = body
         result = await row.handler(admitted)
         return result if isinstance(result, web.StreamResponse) else uncached_json(result, row.status)
 

@@ -173,6 +173,6 @@ async def list_audit(request: OperatorRequest[None]) -> Result:
 def _check_not_own_account(request: OperatorRequest[Any]) -> None:
     """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
     has_account = request.session is not None and request.session.operator
-    if has_account and request.word("email") == request.actor.name:
+    if has_account and request.word("email").strip().lower() == request.actor.name:
         who_can = "another admin or the command line can"
         raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

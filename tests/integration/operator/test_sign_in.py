@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
+from gateway.operator import admission
 from gateway.operator.address import SIGNED_IN, OperatorAddress
+from gateway.operator.body import read_body
+from gateway.operator.people.accounts import NewOperator
 from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
@@ -357,10 +362,39 @@ async def test_a_changed_account_signs_out_everywhere(server: OperatorServer, me
 
 @pytest.mark.asyncio
 async def test_nobody_removes_oneself(server: OperatorServer) -> None:
-    """The last administrator cannot lock everybody out by a slip."""
+    """Nobody locks himself out by a slip, however the address is written, also where another admin remains."""
     headers = await signed_in(server)
+    await account(server, email="root@example.com")
     assert 409 == (await server.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
     assert 409 == (await server.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
+    assert 409 == (await server.over_http("DELETE", f"/operators/{ADA.upper()}", headers=headers)).status
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("change", [{"role": "viewer"}, {"status": "Disabled"}, None])
+async def test_rights_are_those_of_when_the_body_is_here(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
+) -> None:
+    """Who begins a change and holds its body back until the account is changed, or removed (None), changes nothing."""
+    headers = await signed_in(server)
+    await account(server, email="root@example.com")
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request, body: type[Any]) -> Any:
+        if body is NewOperator:
+            begun.set()
+            await gate.wait()
+        return await read_body(request, body)
+
+    monkeypatch.setattr(admission, "read_body", slow)
+    friend = {"email": "friend@example.com", "password": PASSWORD, "role": "admin"}
+    adding = asyncio.create_task(server.over_http("POST", "/operators", friend, headers=headers))
+    await begun.wait()
+    method = "DELETE" if change is None else "PATCH"
+    assert 200 == (await server.ask(method, f"/operators/{ADA}", change, by="root")).status
+    gate.set()
+    assert 401 == (await adding).status
+    assert "friend@example.com" not in [each.email for each in await server.registry.operators.all()]
 
 
 @pytest.mark.asyncio

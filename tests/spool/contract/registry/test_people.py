@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from threading import Event
+from typing import Any
 
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed
+from spool.registry import operators as hashes
 from spool.registry.operators import ADMIN, SESSION_LIFE_S, VIEWER, Actor, Person, Session
 from spool.registry.registry import Registry
+from spool.registry.tables import operators as table
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 
@@ -95,3 +100,33 @@ async def test_sessions_have_their_own_end(open_registry: RegistryOpener, clock:
         for _ in range(2)
     ]
     assert [1, 0] == ended
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"role": VIEWER}, {"password": "another long word"}, None])
+async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
+    open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any] | None
+) -> None:
+    """The password is right, and by the time that it is found to be, the account is another one or gone (None)."""
+    monkeypatch.setattr(hashes, "SCRYPT_N", 2)
+    operators = (await open_registry()).operators
+    for email in ("bob@example.com", "root@example.com"):
+        await operators.add(email, role=ADMIN, password="a long password", actor=ROOT)
+    begun, gate = Event(), Event()
+
+    def slow(password: str, kept: bytes) -> bool:
+        begun.set()
+        return gate.wait()
+
+    monkeypatch.setattr(table, "matches", slow)
+    signing_in = asyncio.create_task(operators.sign_in("bob@example.com", "a long password", address="here"))
+    try:
+        await asyncio.to_thread(begun.wait)
+        if change is None:
+            await operators.remove("bob@example.com", actor=ROOT)
+        else:
+            await operators.change("bob@example.com", **change, actor=ROOT)
+    finally:
+        gate.set()
+    assert await signing_in is None
+    assert [] == list(await operators.sessions())
+    assert (await operators.sign_in("root@example.com", "a long password", address="here")) is not None
