@@ -670,6 +670,33 @@ async def test_reprice(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.asyncio
+async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
+    """Also where the region is unknown, and where an unpriced sum of a region joins a priced one of it."""
+    log, ledger = FakeLog(), await ledgers.open()
+    for region in (None, "us-east-1", "eu-west-1", "eu-west-1"):
+        log.add([call(region=region, estimated_cost="9"), call(region=region, estimated_cost=None, cost_source="none")])
+    await ledger.catch_up(log)
+    await ledger.reprice(Flat(), since=at(BEGIN))
+    rows = {row.group[0]: (row.calls, row.cost) for row in await ledger.costs(everything("region"))}
+    assert {None: (2, "0.00048"), "us-east-1": (2, "0.00048"), "eu-west-1": (4, "0.00096")} == rows
+
+
+@pytest.mark.asyncio
+async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
+    """A sender with a region of its own for every call fills no disk, and changes no total."""
+    log, ledger = FakeLog(), await ledgers.open(max_rows=20)
+    for batch in range(3):
+        log.add([call(region=f"r{batch}-{number}", team="loud") for number in range(40)] + [call(team="quiet")])
+        await ledger.catch_up(log)
+        await ledger.close()
+        ledger = await ledgers.open(max_rows=20)
+    by_region = {row.group[0]: row.calls for row in await ledger.costs(everything("region"))}
+    assert (123, True) == (sum(by_region.values()), len(by_region) <= 23)
+    assert by_region["(other)"] > 0
+    assert (await ledger.state()).rows <= 23
+
+
+@pytest.mark.asyncio
 async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
     """Only calls are priced: tokens with a minus cost nothing back."""
     log, ledger = FakeLog(), await ledgers.open()

@@ -47,17 +47,18 @@ async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: Moved
     log = (await open_spool(hold=10)).log
     await add(log, call(1, source="otel", user="ada"), call(2))
     await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
-    await add(log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}))
+    await add(log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}, region="us-east-1"))
+    await add(log, call(1, source="bedrock", region="global"))
     clock.move(11)
 
     expected, _ = call(
         1, source="otel", user="ada", team="search", cost="0.5", cost_source="reported", session="s-1",
-        tags={"env": "prod"},
+        tags={"env": "prod"}, region="us-east-1",
     )  # fmt: skip
     assert [expected, call(2)[0]] == await everything(log)
     assert (2, 2) == (observed.terms["amended", "litellm"] + observed.terms["amended", "kong"], 2)
     terms = await topic_terms(log)
-    assert (2, 2, 2) == (terms["accepted"], terms["duplicates"], terms["amended"])
+    assert (2, 3, 2) == (terms["accepted"], terms["duplicates"], terms["amended"])
     await assert_books_balance(log)
 
 
