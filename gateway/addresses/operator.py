@@ -381,7 +381,7 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/recommendation-types/{type}", VIEW_RECOMMENDATIONS, recommendations.show_recommendation_type,
           "Show a type of recommendations", shows=NOTHING),
     _call("PATCH", "/recommendation-types/{type}", WORK_ON_INSIGHTS, recommendations.change_recommendation_type,
-          "Switch a type of recommendations, or set the least that it tells", takes=TypeChanges, shows=NOTHING),
+          "Switch a type of recommendations, or set the least that it tells", takes=TypeChanges),
     _call("GET", "/recommendation-dimensions", VIEW_RECOMMENDATIONS, recommendations.list_recommendation_dimensions,
           "List what recommendations can be filtered by", lists=recommendation_lists.RECOMMENDATION_DIMENSIONS,
           shows=SLICED),

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import SIGNED_IN
+from gateway.operator.address import NOTHING, SAFE_METHODS, SIGNED_IN
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import Roles
@@ -190,3 +190,13 @@ def test_every_call_of_before_is_still_there() -> None:
 def test_every_permission_set_opens_something() -> None:
     """And no row needs one that does not exist."""
     assert set(PERMISSION_SETS) == set(NEEDS.values()) - {None, SIGNED_IN}
+
+
+def test_what_is_for_all_is_not_changed_by_who_sees_some_calls_alone() -> None:
+    """
+    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent, does.
+    """
+    open_to_all = {
+        row.name for row in OPERATOR_ADDRESSES if row.shows == NOTHING and not set(row.methods) <= set(SAFE_METHODS)
+    }
+    assert {"sign_in", "sign_out", "end_provider_sessions"} == open_to_all

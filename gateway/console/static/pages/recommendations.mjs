@@ -113,12 +113,12 @@ const TYPE_LIST = {
   ],
   Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{taken_for_granted: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
   actions: [
-    {title: "Set the least", needs, fields: ({thresholds}) => [
+    {title: "Set the least", needs, isWhole: true, fields: ({thresholds}) => [
       {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},
       {name: "least_share", label: "Percent of everything that was spent", value: thresholds.least_share, required: true}],
       run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
-    {title: "Enable", needs, when: (row) => !row.enabled, run: (row) => switched(row, true)},
-    {title: "Disable", needs, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
+    {title: "Enable", needs, isWhole: true, when: (row) => !row.enabled, run: (row) => switched(row, true)},
+    {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
   ],
 };
 
