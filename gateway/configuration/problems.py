@@ -69,11 +69,15 @@ def problems(config: Config) -> Iterator[str]:
         if not 0 <= getattr(config.reconciliation, name) <= 100:
             yield f"reconciliation.{name} must be a percentage from 0 to 100"
     pulls: set[str] = set()
+    reports: dict[tuple[str, str], str] = {}
     for place, pull in enumerate(config.reconciliation.pull):
         shown = f"reconciliation.pull[{place}]"
         if not pull.name or pull.name in pulls:
             yield f"{shown}.name is required, and each is used once"
         pulls.add(pull.name)
+        before = reports.setdefault((pull.source, pull.account), shown)
+        if before != shown and pull.source:
+            yield f"{shown}.account must differ from that of {before}: each would replace the days of the other"
         yield from one_of(f"{shown}.source", pull.source, PULLED_SOURCES)
         if pull.key_file is None:
             yield f"{shown}.key_file is required: the file with an admin key of the provider"

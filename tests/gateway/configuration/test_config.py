@@ -219,6 +219,24 @@ def test_owners_and_tolerances_that_mean_nothing(tmp_path: Path) -> None:
     ] == problems(path)
 
 
+def test_pulls_that_would_replace_each_other(tmp_path: Path) -> None:
+    """Two organizations have an account each, which their days are kept under."""
+    pulls = [
+        ("a", "openai_costs", ""),
+        ("b", "openai_usage", ""),
+        ("c", "openai_costs", "x"),
+        ("d", "openai_costs", ""),
+    ]
+    text = "\n".join(
+        f'[[reconciliation.pull]]\nname = "{name}"\nsource = "{source}"\naccount = "{account}"\nkey_file = "/etc/key"'
+        for name, source, account in pulls
+    )
+    assert [
+        "reconciliation.pull[3].account must differ from that of reconciliation.pull[0]: "
+        "each would replace the days of the other"
+    ] == problems(written(tmp_path, text))
+
+
 def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
     """LiteLLM has no address of its own, GitHub asks whose bill it is, and each pull has a key."""
     path = written(
@@ -234,6 +252,7 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
         source = "litellm_spend_logs"
         key_file = "/etc/tollhouse/litellm"
         base_url = "https://user:word@litellm.example.com"
+        account = "own"
         [[reconciliation.pull]]
         name = "copilot"
         source = "github_copilot"
