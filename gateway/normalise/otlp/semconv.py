@@ -152,6 +152,7 @@ NO_CALLS = frozenset({
 _ERROR = "error"
 # Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has none.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
+_STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
@@ -237,8 +238,10 @@ def region_of(
 ) -> str | None:
     """Where the provider processed a call; None if nothing tells it."""
     told_by = region_name(attributes, names, addresses, provider=provider)
-    stated = attributes[told_by] if told_by in REGION else None
-    return regions.region_of(answered, stated, address=attributes[told_by] if told_by in ADDRESS else None, model=model)
+    if told_by is None:
+        return regions.region_of(answered, model=model)
+    value = attributes[told_by]
+    return regions.region_of(answered, regions.of_address(value) if told_by in ADDRESS else value, model=model)
 
 
 def region_name(
@@ -253,15 +256,19 @@ def region_name(
     for name in addresses:
         if regions.of_address(attributes.get(name)) is not None:
             return name
-    cloud = next(
-        (cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin)), None
-    )
+    cloud = _cloud_of(provider)
     if cloud is None or attributes.get("cloud.provider") not in (None, cloud):
         return None
     for name in names:
-        if name.startswith((f"{cloud}.", "cloud.")) and regions.is_of_cloud(attributes.get(name), cloud):
+        if name in _STATED_BY[cloud] and regions.is_of_cloud(attributes.get(name), cloud):
             return name
     return None
+
+
+@lru_cache(maxsize=1024)
+def _cloud_of(provider: str | None) -> str | None:
+    found = (cloud for begin, cloud in _CLOUDS.items() if provider is not None and provider.startswith(begin))
+    return next(found, None)
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:

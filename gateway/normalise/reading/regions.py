@@ -75,7 +75,7 @@ def name_of(value: Any) -> str | None:
 def is_of_cloud(value: Any, cloud: str) -> bool:
     """Whether it is in the form of the regions of a cloud: `aws`, `azure` or `gcp`."""
     name = name_of(value)
-    return name is not None and _OF_CLOUD[cloud].fullmatch(name) is not None
+    return name is not None and _is_of_cloud(name, cloud)
 
 
 def of_address(value: Any) -> str | None:
@@ -88,6 +88,11 @@ def of_address(value: Any) -> str | None:
 def _name(written: str) -> str | None:
     folded = written.lower().replace(" ", "")
     return folded if _NAME.fullmatch(folded) and folded not in _UNKNOWN else None
+
+
+@lru_cache(maxsize=1024)
+def _is_of_cloud(name: str, cloud: str) -> bool:
+    return _OF_CLOUD[cloud].fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)
