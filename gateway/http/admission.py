@@ -33,6 +33,12 @@ def admit(address: Address, request: web.Request, services: ReceiverServices) ->
     return name_device(bearer, request.headers.get(DEVICE_ID))
 
 
+def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:
+    """Refusal 401 or 403 if the key was disabled, deleted or given other scopes while its body was on the way."""
+    if address.scope is not None:
+        services.access.admit(address.key.find(request), address.scope, address=request.remote or "")
+
+
 def name_device(bearer: Bearer, device: str | None) -> Bearer:
     """The bearer with the device that the request says it comes from; a malformed id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer

@@ -17,7 +17,7 @@ from aiohttp import web
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
-from gateway.http.admission import NOBODY, admit
+from gateway.http.admission import NOBODY, admit, check_still_open
 from gateway.http.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
@@ -132,6 +132,8 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
             except (Refusal, BadPayload):
                 receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
                 raise
+            if row.body is not bytes:  # what is sent in counts as of when it began; a change, as of when it is here
+                check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held

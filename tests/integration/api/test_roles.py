@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,6 +10,8 @@ import orjson
 import pytest
 
 from gateway.configuration.sections import Config, RoleSettings
+from gateway.http import bodies
+from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN
 from spool.registry.scopes import GROUPS
 from tests.integration.conftest import Serve, Serving
@@ -182,3 +185,26 @@ async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
     await manager.create(name="Ads")
     status, said = await manager.ask("POST", ALL, {**NEW, "name": "Third"})
     assert (409, True) == (status, "roles.max" in said["error"]["message"])
+
+
+async def test_a_key_that_is_disabled_while_its_body_is_on_the_way_changes_nothing(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds a body back does not keep what the key could do when it began."""
+    manager, registry = await Manager.of(serving), serving.app.services.storage.registry
+    assert registry is not None
+    begun, gate, read = asyncio.Event(), asyncio.Event(), bodies.read
+
+    async def slow(*given: Any, **named: Any) -> bytes:
+        begun.set()
+        await gate.wait()
+        return await read(*given, **named)
+
+    monkeypatch.setattr(bodies, "read", slow)
+    creating = asyncio.create_task(manager.ask("POST", ALL, NEW))
+    await begun.wait()
+    await registry.keys.disable("manager", actor=Actor("root", "local"))
+    gate.set()
+    status, said = await creating
+    assert (401, True) == (status, "this API key is disabled" in str(said))
+    assert [*BUILTIN.values()] == registry.roles.all()
