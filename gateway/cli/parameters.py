@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
+
+from gateway.cli import fail
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_AGE_S: Final = 50 * 365 * 86400.0  # nothing is older than that
@@ -58,3 +61,12 @@ class Label(click.ParamType[tuple[str, str]]):
         if not equals:
             self.fail("a label is written NAME=VALUE, such as team=search", param, ctx)
         return name, text
+
+
+def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
+    """Of each --where, NAME=VALUE or NAME!=VALUE: the name, whether it excludes, and the value, None if unknown."""
+    for term in terms:
+        name, equals, value = term.partition("=")
+        if not equals:
+            fail("--where is written NAME=VALUE or NAME!=VALUE", 2)
+        yield name.removesuffix("!"), name.endswith("!"), value or None

@@ -11,7 +11,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_fields, show_json, show_table
-from gateway.cli.parameters import Choice
+from gateway.cli.parameters import Choice, conditions
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import DATA_ACCESS, EXCEPT, FULL, IS, LIMITED, NO_DATA
 
@@ -182,12 +182,8 @@ def _fields(
 
 def _filters(terms: Iterable[str]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[str | None]] = {}
-    for term in terms:
-        name, equals, value = term.partition("=")
-        if not equals:
-            fail("--where is written NAME=VALUE or NAME!=VALUE", 2)
-        mode = EXCEPT if name.endswith("!") else IS
-        found.setdefault((name.removesuffix("!"), mode), []).append(value or None)
+    for name, is_excluded, value in conditions(terms):
+        found.setdefault((name, EXCEPT if is_excluded else IS), []).append(value)
     return [{"dimension": name, "mode": mode, "values": values} for (name, mode), values in found.items()]
 
 

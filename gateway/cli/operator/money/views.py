@@ -11,7 +11,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_fields, show_json
-from gateway.cli.parameters import Choice
+from gateway.cli.parameters import Choice, conditions
 from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
 from spool.ledger.ranges import RANGES
 from spool.registry.views import EXCLUDES
@@ -125,12 +125,8 @@ def _fields(
 
 def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:
     found: dict[str, list[str | None]] = {}
-    for term in terms:
-        name, equals, value = term.partition("=")
-        if not equals:
-            fail("--where is written NAME=VALUE or NAME!=VALUE", 2)
-        key = EXCLUDES + name.removesuffix("!") if name.endswith("!") else name
-        found.setdefault(key, []).append(value or None)
+    for name, is_excluded, value in conditions(terms):
+        found.setdefault(EXCLUDES + name if is_excluded else name, []).append(value)
     return found
 
 
