@@ -561,6 +561,20 @@ async def test_rebuild(ledgers: Ledgers) -> None:
     assert (0, 0, 8) == (state.rebuilding, state.missed, state.reach)
 
 
+@pytest.mark.asyncio
+async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
+    """Hours that stay keep theirs, and those of before the upgrade, without any, stay beside them."""
+    log, ledger = FakeLog(), await ledgers.open()
+    for hour, regions in ((1, (None, "eu")), (2, ("eu", "us")), (3, (None, "us", "us"))):
+        log.add([call(start_time=(BEGIN + hour * HOUR) * NS, region=region) for region in regions], at=BEGIN + DAY)
+    whole = recount(log, "region")
+    await ledger.catch_up(log)
+    log.forget_below(3)
+    assert (2, 1) == ((rebuilt := await ledger.rebuild(log)).periods, rebuilt.kept)
+    await ledger.catch_up(log)
+    assert whole == await hourly(ledger, "region")
+
+
 async def _spoil(store: LedgerStore, hour: int) -> None:
     """Seven calls more than there were."""
 
