@@ -55,7 +55,8 @@ def reported_cost(case: Case) -> Iterator[Claim]:
 def rates(case: Case) -> Iterator[Claim]:
     """One factor for all, the steps of a large input, dearer writes, or a price that changed or is not ours."""
     for model in case.models():
-        left = {entry[2] for entry in case.left.of(RATE) if entry[1].model == model}
+        entries = [entry for entry in case.left.of(RATE) if entry[1].model == model]
+        left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
         meters = of_model(case.split, model, left)
         ratios = {meter: days.ratio() for meter, days in meters.items()}
         if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
@@ -63,7 +64,7 @@ def rates(case: Case) -> Iterator[Claim]:
         steps = {meter: days.steps() for meter, days in meters.items()}
         constant = all(each is not None and len(each) == 1 for each in steps.values())
         found = (
-            (_factor(ratios, are_told(case.split, model)) or _long_context(ratios) or _dear_writes(ratios))
+            (_factor(ratios, are_told(case.split, model, days)) or _long_context(ratios) or _dear_writes(ratios))
             if constant
             else None
         )

@@ -28,6 +28,7 @@ _ADVICE = (
     "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these where the "
     "data may leave the region."
 )
+_TOLD_DAYS = "ledger, on the days of which it tells regions"
 _ADVICE_UNTOLD = "Let the source report where calls are processed, so that the ledger can tell which they are."
 
 
@@ -75,9 +76,10 @@ class _Fit:
 def regional_price(case: Case) -> Iterator[Claim]:
     """What is left of the rates of a model is a share of what was processed in some regions, the same on each day."""
     for model in case.models():
-        for told_by, regional in (("ledger", case.split.counted_in), ("statement", case.split.billed_in)):
-            is_counted = told_by == "ledger"
-            rates = _left(case, model, regional)
+        ledger, statement = _left(case, model, case.split.counted_in), _left(case, model, case.split.billed_in)
+        # At last the days of which the ledger tells it alone: records of before did not.
+        for told_by, rates in (("ledger", ledger), ("statement", statement), (_TOLD_DAYS, _told(ledger))):
+            is_counted = told_by != "statement"
             fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
             if fit is None:
                 continue
@@ -96,9 +98,19 @@ def regional_price(case: Case) -> Iterator[Claim]:
             break
 
 
-def are_told(split: Split, model: str) -> bool:
-    """Whether the ledger tells where calls of a model were processed."""
-    return any(cell.model == model and any(regions.values()) for (cell, _), regions in split.counted_in.items())
+def are_told(split: Split, model: str, days: Collection[int]) -> bool:
+    """Whether the ledger tells where calls of a model were processed on one of the days."""
+    return any(
+        cell.model == model and cell.day in days and any(regions.values())
+        for (cell, _), regions in split.counted_in.items()
+    )
+
+
+def _told(rates: list[_Rates]) -> list[_Rates]:
+    """Those of days on which a region is told; none if that is every day."""
+    days = {each.cell.day for each in rates if any(each.regional.values())}
+    found = [each for each in rates if each.cell.day in days]
+    return found if len(found) < len(rates) else []
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:

@@ -294,6 +294,26 @@ def test_all_calls_in_one_region() -> None:
     the_one((tokens, tenth, everywhere), "price_change")
 
 
+def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
+    """The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open."""
+    later = DAYS[len(DAYS) // 2]
+    tokens, money, counted = equal()
+    tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
+    claimed, left, _ = found((tokens, tenth, [replace(each, region="us" * (each.day >= later)) for each in counted]))
+    assert [("region", "strong", ("us",)), ("region", "weak", ())] == sorted(
+        (each.cause, each.sure, each.regions) for each in claimed
+    )
+    assert (0, claimed[0].amount) == (left, claimed[1].amount)
+    assert "on the days of which it tells regions, 100.0% by value" in claimed[0].evidence
+    tokens, money, counted = dearer_in({"us": 10}, "ledger")
+    told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
+    [claim], left, difference = found((tokens, money, told))
+    assert ("region", "strong", ("us",)) == (claim.cause, claim.sure, claim.regions)
+    assert (difference, True) == (claim.amount + left, left > 0)
+    by_bill, _, _ = dearer_in({"us": 10}, "bill")
+    assert "by the statement" in the_one((by_bill, money, told), "region").evidence
+
+
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
     """The shape alone: a factor that regions have."""
     tokens, money, counted = equal()
