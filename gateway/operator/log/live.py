@@ -61,16 +61,17 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
 async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
     """
     Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads, null
-    for who may see some calls alone.
+    for who may see some calls alone: they hear of calls once these are closed.
     """
     log = request.services.log
+    end = log.closed_below if request.is_limited else log.next_number
     passes = chosen(await records_in_views(request), list(request.http.query.items()))
-    reached = {topic: log.next_number(topic) for topic in TOPICS}
+    reached = {topic: end(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
         found: list[bytes] = []
         for topic, first in reached.items():
-            below = log.next_number(topic)
+            below = end(topic)
             begin = max(first, below - MOST_AT_ONCE)
             if begin > first and (topic == AI_TELEMETRY or not request.is_limited):
                 skipped = None if request.is_limited else begin - first

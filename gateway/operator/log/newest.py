@@ -176,15 +176,15 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
     """
     Those that the person may see, as they are shown to this person.
 
-    Who may see some calls alone sees no record of anything else, and no numbers: those between two of them would be
-    the count of everybody else's.
+    Who may see some calls alone sees no record of anything else; no open one, because a later report of the call may
+    say whose it is; and no numbers: those between two of them would be the count of everybody else's.
     """
     if not request.is_limited:
         yield from found
         return
     ledger = request.ledger
     for kept in found:
-        if kept.topic == AI_TELEMETRY and ledger.holds(kept.counted):
+        if kept.topic == AI_TELEMETRY and not kept.is_open and ledger.holds(kept.counted):
             yield replace(kept, is_number_shown=False)
 
 

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from gateway.operator.log import newest
-from tests.integration.operator.people.test_limited_person import OWN, ROLES, Place, place
-from tests.integration.operator.test_sign_in import cheap_passwords
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import VIEW_RECORDS
+from spool.registry.roles import LIMITED, RoleDraft, RoleLimits
+from tests.integration.operator.people.test_limited_person import EVA, FOREIGN, OWN, ROLES, Place, place
+from tests.integration.operator.server import operator_server
+from tests.integration.operator.test_sign_in import cheap_passwords, signed_in
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
 
 __all__ = ["cheap_passwords"]  # holds for all tests here
 
@@ -98,3 +104,32 @@ async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, li
     [owner] = (await answered(there, f"/budgets/{budget}/owners"))["owners"]
     alerts = (await answered(there, f"/budgets/{budget}/alerts"))["alerts"]
     return listed["percent"], shown["percent"], owner["fired"], [each["percent"] for each in alerts]
+
+
+@pytest.mark.asyncio
+async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(tmp_path: Path) -> None:
+    """The first report names no team, and the role shows all but one; the second one names that team."""
+    async with operator_server(tmp_path, clock=MovedClock(), hold=10) as server:
+        log, now = server.services.log, server.clock.now()
+        draft = RoleDraft(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
+                          permission_sets=(VIEW_RECORDS,), members=(EVA,))  # fmt: skip
+        await server.registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local"))
+        headers = await signed_in(server, "none", EVA)
+
+        async def shown() -> list[str | None]:
+            answer = await server.over_http("GET", "/records", headers=headers)
+            rows = answer.payload["records"]
+            found = [await server.over_http("GET", f"/records/{id}", headers=headers) for id in ids]
+            assert len(rows) == [each.status for each in found].count(200)
+            return [row["team"] for row in rows]
+
+        of_others, own = call(1, at=now), call(2, at=now)
+        ids = [each[0].id.hex() for each in (of_others, own)]
+        await add(log, of_others, own)
+        assert [] == await shown()
+        assert 2 == len((await server.ask("GET", "/records")).payload["records"])
+        await add(log, call(1, at=now, team=FOREIGN))
+        assert [] == await shown()
+        server.clock.move(11)
+        assert [None] == await shown()
+        assert {FOREIGN, None} == {row["team"] for row in (await server.ask("GET", "/records")).payload["records"]}
