@@ -150,15 +150,14 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
 
 async def show_rates(request: OperatorRequest[None]) -> Result:
     """How many records of each source were committed in the last minute, or in as much of it as was looked through."""
-    services = request.services
-    found, now = await _newest(services.log), services.clock.now()
+    found, until = await _newest(request), await _until(request)
     seconds = RATE_S
     if len(found) == LOOKED_THROUGH:
-        seconds = min(RATE_S, max(1.0, now - found[-1].committed_at))
+        seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
     if request.is_limited:
         seconds = next(each for each in RATES_S if each <= seconds)
     counts = Counter(
-        (kept.topic, kept.record.source) for kept in seen(request, found) if kept.committed_at > now - seconds
+        (kept.topic, kept.record.source) for kept in seen(request, found) if kept.committed_at > until - seconds
     )
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
@@ -169,7 +168,7 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
 
 async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
     """The newest records of some topics that the person may see, the newest commit first; of LOOKED_THROUGH at most."""
-    return list(seen(request, await _newest(request.services.log, topics)))
+    return list(seen(request, await _newest(request, topics)))
 
 
 def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
@@ -188,10 +187,21 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
             yield replace(kept, is_number_shown=False)
 
 
-async def _newest(log: Log, topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
+async def _until(request: OperatorRequest[Any]) -> float:
+    """Up to when records are counted: now, or when the first was committed that is open and therefore not shown."""
+    log = request.services.log
+    if request.is_limited and (first := log.closed_below(AI_TELEMETRY)) < log.next_number(AI_TELEMETRY):
+        for entry in await log.read(AI_TELEMETRY, first, first, with_open=True):
+            return entry.committed_at
+    return request.services.clock.now()
+
+
+async def _newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
+    """Those that nobody can see who sees some calls alone take no place of those that such a person may see."""
+    log = request.services.log
     entries: list[Entry] = []
-    for topic in topics:
-        below = log.next_number(topic)
+    for topic in (AI_TELEMETRY,) if request.is_limited else topics:
+        below = log.closed_below(topic) if request.is_limited else log.next_number(topic)
         entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
     entries.sort(key=lambda entry: entry.committed_at, reverse=True)
     found: list[KeptRecord] = []

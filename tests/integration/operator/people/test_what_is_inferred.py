@@ -107,7 +107,9 @@ async def told_of(there: Place, budget: str) -> tuple[int | None, int | None, li
 
 
 @pytest.mark.asyncio
-async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(tmp_path: Path) -> None:
+async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first report names no team, and the role shows all but one; the second one names that team."""
     async with operator_server(tmp_path, clock=MovedClock(), hold=10) as server:
         log, now = server.services.log, server.clock.now()
@@ -132,4 +134,10 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(tmp_p
         assert [] == await shown()
         server.clock.move(11)
         assert [None] == await shown()
-        assert {FOREIGN, None} == {row["team"] for row in (await server.ask("GET", "/records")).payload["records"]}
+        everybodys = (await server.ask("GET", "/records")).payload["records"]
+        assert {FOREIGN, None} == {row["team"] for row in everybodys}
+        monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
+        await add(log, *(call(number, at=now) for number in (3, 4, 5)))  # as many as are looked through, and all open
+        assert [None] == await shown()
+        rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
+        assert (60, 1) == (rates["seconds"], rates["records"])
