@@ -18,6 +18,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid
+from spool.registry.insights import checked_effort, checked_status
 
 
 class InsightStatus(RequestBody):
@@ -76,8 +77,10 @@ async def show_insight(request: OperatorRequest[None]) -> Result:
 
 async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     given = request.body
+    if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
+        checked_status(given.status)
+    changes: dict[str, Any] = {} if given.effort is None else {"effort": checked_effort(given.effort)}
     id, table = (await insight_of(request, request.word("id"))).id, request.registry.insights
-    changes: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
