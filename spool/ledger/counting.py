@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any
 
 from spool.ledger.rows import LedgerRows
-from spool.ledger.sums import DAY_S, HOUR_S, Dimensions, HourlySums, Measures
+from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, Dimensions, HourlySums, Measures
 
 WIDTHS = (HOUR_S, DAY_S)
 OTHER = "(other)"
@@ -29,7 +29,7 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
 
 def whole_since(arrival: float) -> int:
     """The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead."""
-    return int(arrival) // HOUR_S * HOUR_S + 2 * HOUR_S
+    return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
 class Placement:

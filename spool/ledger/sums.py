@@ -21,6 +21,7 @@ from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 _HOUR_NS = HOUR_S * NS
+AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed
 _MS = 1_000_000
 
 # Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so that sums
@@ -94,6 +95,18 @@ _Values = tuple[
 ]
 
 
+def hour_of(start_time: int | None, committed_at: float) -> int:
+    """
+    The hour in which a record is counted: of its start, else of its arrival.
+
+    The rule of the duplicate index: a start that is further ahead than AHEAD_S is not believed.
+    """
+    arrival = int(committed_at) // HOUR_S * HOUR_S
+    if start_time is None or not 0 < start_time < (arrival + AHEAD_S) * NS:
+        return arrival
+    return start_time // _HOUR_NS * HOUR_S
+
+
 class HourlySums:
     """Adds up entries. `skip`: whether the record of a number and hour has been counted already."""
 
@@ -109,16 +122,13 @@ class HourlySums:
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record of the entries once."""
         for entry in entries:
-            arrival = int(entry.committed_at) // HOUR_S * HOUR_S
-            latest = (arrival + 2 * HOUR_S) * NS  # the rule of the duplicate index: a clock ahead is not believed
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
                     self.damaged += 1
                     continue
                 if record.shadow:
                     continue
-                start = record.start_time
-                hour = arrival if start is None or not 0 < start < latest else start // _HOUR_NS * HOUR_S
+                hour = hour_of(record.start_time, entry.committed_at)
                 if self._skip is not None and self._skip(number, hour):
                     continue
                 counted = self._counted(hour, record)

@@ -6,21 +6,16 @@ import re
 from datetime import UTC, datetime
 
 from spool.errors import Invalid
-from spool.record import NS
+from spool.ledger.sums import hour_of
 
 FIELD = "date"
-HOUR_S = 3600
-AHEAD_S = 2 * HOUR_S  # so far ahead of its arrival a sender's clock is believed
 
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
 
 def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
     """Those in which the ledger counts a record: of its start, or else of its arrival."""
-    arrival = int(committed_at) // HOUR_S * HOUR_S
-    is_believed = start_time is not None and 0 < start_time < (arrival + AHEAD_S) * NS
-    seconds = start_time // NS if start_time is not None and is_believed else arrival
-    day = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
     return day, day[:7]
 
 

@@ -10,6 +10,7 @@ from gateway.http.requests import Result
 from gateway.operator.log import dates, newest
 from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
+from spool.ledger.sums import AHEAD_S, HOUR_S
 from spool.listing import ListPage
 from spool.log.protocols import Log
 from spool.record import TOPICS
@@ -47,7 +48,7 @@ class RecordRows:
         self, asked: Sequence[str], topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
     ) -> list[KeptRecord]:
         """What was committed from the first of the dates on: a call may be reported long after its day."""
-        start = min(map(dates.start_of, asked)) - dates.AHEAD_S
+        start = min(map(dates.start_of, asked)) - AHEAD_S
         found: list[KeptRecord] = []
         read = seen = 0
         since: float | None = None
@@ -71,7 +72,7 @@ class RecordRows:
                 number = following
                 await asyncio.sleep(0)
         if until is not None and self._request.is_limited:  # to the second it would tell how much others do
-            until = until // dates.HOUR_S * dates.HOUR_S
+            until = until // HOUR_S * HOUR_S
         self.beside = newest.how_far(records=seen, most=MOST_READ, since=since, until=until)
         return found
 
