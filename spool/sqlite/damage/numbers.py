@@ -33,7 +33,7 @@ _Terms = Counter[tuple[str, str]]
 
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
-    """What disagrees: a counter of no known name, or the counters and entries of a topic; "" if all is well."""
+    """What cannot be: an unknown counter, counters and entries of a topic that disagree, an odd size; "" if nothing."""
     counters = _counters(connection)
     for topic, term in counters:
         if topic not in TOPICS or not books.is_term(term):

@@ -358,13 +358,12 @@ class SqliteLog:
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
                 sums, wrong, damage = await recount(self._database, found)
-            if wrong:  # a salvage mends rows and numbers that do not belong together
-                notes.mark(self._database.path.parent, EntryUnreadable(wrong[0]))
+            verified = books.verified(found.counters, sums, found.routes, wrong)
+            # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside here.
+            if wrong or (verified.imbalances and not damage):
+                notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
-            verified = books.verified(found.counters, sums, found.routes, wrong)
-            if verified.imbalances and not wrong and not damage:
-                notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             return verified
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
