@@ -102,10 +102,10 @@ class Bills:
             if use.provider != provider:
                 continue
             for kind, amount in tokens.items():
-                if kind != "request":
-                    yield _row(source, use, TOKENS, kind, Decimal(amount), key=use.key, tier=use.tier)
-                elif provider == OPENAI:  # Anthropic's report has no number of calls
-                    yield _row(source, use, REQUESTS, kind, Decimal(amount), key=use.key, tier=use.tier)
+                if kind == "request" and provider != OPENAI:  # Anthropic's report has no number of calls
+                    continue
+                unit = REQUESTS if kind == "request" else TOKENS
+                yield _row(source, use, unit, kind, Decimal(amount), key=use.key, tier=use.tier)
 
     def _costs(self, source: str, provider: str) -> Iterator[StatementRow]:
         """By model and tier; and web searches by the day."""

@@ -85,8 +85,8 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     if spans is None:
         yield raw
         return
-    trace_id = members.get("TraceID", msgspec.Raw(b"null"))
-    if len(trace_id) > _MAX_ID:
+    trace_id = members.get("TraceID")
+    if trace_id is None or len(trace_id) > _MAX_ID:
         trace_id = msgspec.Raw(b"null")
     for span in payload.array(spans):
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, span) if len(span) else span

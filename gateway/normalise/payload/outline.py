@@ -8,8 +8,8 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.json_pieces import ValueEnds
+from gateway.normalise.payload.large_items import LARGE
 
-LARGE: Final = 1024 * 1024  # bytes of an item that is outlined
 KEPT: Final = 16 * 1024  # bytes of a value that stays as it is
 DEEPEST: Final = 3  # levels below which large values are null
 

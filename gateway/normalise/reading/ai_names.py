@@ -41,7 +41,7 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
     for name, value in members.items():
         if _counts(name, value):
             yield name
-        elif len(value) <= _LARGEST and bytes(memoryview(value)[:1]) == b"{":
+        elif len(value) <= _LARGEST and payload.first_sign(value) == b"{":
             yield from (f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each))
 
 

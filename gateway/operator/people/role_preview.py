@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -123,13 +124,7 @@ def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
 
 def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
     """The draft as if the person were a member of it."""
-    return RoleDraft(
-        name=draft.name,
-        data_access=draft.data_access,
-        filters=draft.filters,
-        permission_sets=draft.permission_sets,
-        members=(holder.person,),
-    )
+    return replace(draft, members=(holder.person,), groups=())
 
 
 def _access(slice: LedgerSlice) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.normalise.formats.engine.recognise import recognise
-from gateway.normalise.payload.outline import KEPT, LARGE, outlined
+from gateway.normalise.payload.large_items import LARGE
+from gateway.normalise.payload.outline import KEPT, outlined
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
