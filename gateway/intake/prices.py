@@ -92,7 +92,7 @@ class PriceBook:
     @classmethod
     def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
         """The card that [prices] names, else the packaged one. Raises CardUnreadable with what is wrong."""
-        return cls(cards.read(section.file or cards.newest()), section.override)
+        return cls(cards.read(section.file) if section.file else cards.packaged(), section.override)
 
     def price(self, record: Inference) -> None:
         """Fill in estimated_cost, price_book and cost_source; a reported cost never changes."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -104,14 +105,14 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     media: bool = False
 
 
-class Seller(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Models in the order in which they are tried; `resells` names providers whose prices hold here, too."""
 
     models: tuple[Model, ...]
     resells: tuple[str, ...] = ()
 
 
-class Card(msgspec.Struct, kw_only=True):
+class Card(msgspec.Struct, kw_only=True, frozen=True):
     """The whole file."""
 
     format: int
@@ -176,8 +177,14 @@ def write(card: Card) -> bytes:
 
 
 def newest() -> Path:
-    """The card that comes with this version."""
+    """The file of the card that comes with this version."""
     return max(Path(__file__).parent.glob("20*.json"))
+
+
+@cache
+def packaged() -> Card:
+    """The card that comes with this version; a process reads it once."""
+    return read(newest())
 
 
 def day_ns(day: str) -> int:

@@ -281,6 +281,13 @@ def test_card_names_its_source() -> None:
     assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
 
 
+def test_the_packaged_card_is_read_once() -> None:
+    """Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for."""
+    assert cards.packaged() is cards.packaged()
+    assert cards.read(cards.newest()) == cards.packaged()
+    assert PriceBook.load().version == cards.packaged().version
+
+
 def test_card_survives_its_own_writing() -> None:
     """Reading and writing a card gives the same bytes, so a new one differs only where prices did."""
     path = cards.newest()
