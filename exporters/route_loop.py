@@ -24,7 +24,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
-from spool.errors import SpoolDamaged
+from spool.errors import SpoolDamaged, TakenOver
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.settings import MAX_DEAD_LETTERS
@@ -120,6 +120,8 @@ class RouteLoop:
             await self._park(delivery, error)
         except Retryable as error:
             await self._retry(delivery, error, began)
+        except TakenOver:
+            pass  # who has it now sends it
         except OutcomeUnknown as error:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on

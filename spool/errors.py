@@ -27,6 +27,10 @@ class LedgerLost(SpoolUnavailable):
     """The sums were damaged and are counted again from the log: the caller repeats and sees them grow."""
 
 
+class TakenOver(SpoolError):
+    """The delivery was given to somebody else since: this one must not send it."""
+
+
 class SpoolLocked(SpoolError):
     """Another process holds the data directory: the operator decides."""
 

@@ -51,6 +51,7 @@ def exposition(
             clock_held_s=held_s,
             stats=stats,
             routes=[*states, *routes.syncs()],
+            fenced=storage.deliveries.fenced,
             devices=devices.counts(),
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting(),

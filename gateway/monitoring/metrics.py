@@ -60,6 +60,7 @@ class Snapshot:
 
     stats: LogStats
     routes: Sequence[RouteState] = ()
+    fenced: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)
     clusters: Mapping[str, int] = field(default_factory=dict)
     waiting_files: WaitingFiles | None = None
@@ -256,6 +257,11 @@ class _SnapshotCollector:
         failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
         failed.add_metric([], self.snapshot.failed_attempts)
         yield failed
+        fenced = CounterMetricFamily(
+            "tollhouse_deliveries_fenced", "Outcomes of deliveries that came after somebody else had taken them"
+        )
+        fenced.add_metric([], self.snapshot.fenced)
+        yield fenced
         yield from self._routes(self.snapshot.routes)
         yield _by_state("devices", "Devices by state", self.snapshot.devices)
         yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)

@@ -24,10 +24,16 @@ from spool.record import Record
 
 
 class Deliveries(Protocol):
-    """The routes' side of the log: numbered requests with their own progress."""
+    """
+    The routes' side of the log: numbered requests with their own progress.
+
+    Each time a delivery is taken (`due`, `probe`) its fence grows. What `settle`, `split`, `set_aside`, `retry` and
+    `unknown` say under an older fence changes nothing and is counted in `fenced`.
+    """
 
     version: int  # grows with every change of a route or a delivery
     dead_version: int  # grows with every change of the dead letters
+    fenced: int  # how often what somebody said of a delivery came after another one had taken it
 
     async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
@@ -58,7 +64,11 @@ class Deliveries(Protocol):
         ...
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
-        """Keep what a file destination needs to undo a half-written delivery, before it writes."""
+        """
+        Keep what a file destination needs to undo a half-written delivery, before it writes.
+
+        TakenOver when somebody else has the delivery by now: it must not be sent.
+        """
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,11 @@ from spool.clock import Clock
 from spool.deliveries import transitions
 from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, Settlement
+from spool.errors import TakenOver
 from spool.log.books import topic_of
 from spool.log.protocols import Log
+
+_log = logging.getLogger(__name__)
 
 Transition = Callable[[StoredDelivery], RouteChange]
 
@@ -20,15 +24,25 @@ class SentDeliveries(ABC):
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self.version = self.dead_version = 0
+        self.version = self.dead_version = self.fenced = 0
 
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
         Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while it was sent.
 
+        Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says what
+        became of it.
+
         Afterwards it is not in hand, also when this fails: a delivery that is still open is due.
         """
+
+    def _taken_over(self, delivery: Delivery) -> TakenOver:
+        """Count and log that somebody else has it now."""
+        self.fenced += 1
+        words = f"{delivery.route}: {delivery.first} to {delivery.last} was taken over by somebody else"
+        _log.warning("%s: nothing was changed", words, extra={"action": "delivery_fenced", "route": delivery.route})
+        return TakenOver(words)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)

@@ -74,6 +74,7 @@ def _new(
         replay=replay,
         kept=kept,
         sending=sending,
+        fence=int(sending),
     )
 
 

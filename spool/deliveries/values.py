@@ -30,6 +30,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     attempts: int  # 0 when it was never sent
     idempotency_key: str
+    fence: int = 0  # how often it was taken to be sent: what an earlier taker says of it changes nothing
     server_errors: int = 0  # 5xx answers while others passed
     refusals: int = 0  # how often this single record was refused alone
     refused_at: float | None = None  # the first time

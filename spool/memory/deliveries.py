@@ -37,7 +37,7 @@ class MemoryDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._routes: dict[str, StoredRoute] = {}
         self._deliveries: dict[int, StoredDelivery] = {}
-        self._in_hand: set[int] = set()
+        self._in_hand: dict[int, int] = {}  # id -> fence
         self._dead: dict[int, StoredDeadLetter] = {}
         self._refusals: dict[str, deque[PartialRefusal]] = {}
         self._ids = count(1)
@@ -84,6 +84,8 @@ class MemoryDeliveries(SentDeliveries):
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         stored = self._deliveries.get(delivery.id)
+        if stored is not None and stored.fence != delivery.fence:
+            raise self._taken_over(delivery)
         if stored is not None:
             self._deliveries[delivery.id] = replace(stored, mark=mark)
 
@@ -119,7 +121,7 @@ class MemoryDeliveries(SentDeliveries):
         if found is None:
             raise NotThere("there is no delivery with this id that waits to be settled by hand")
         self._write(transitions.resolve(found, sent=sent))
-        self._in_hand.discard(id)
+        self._in_hand.pop(id, None)
         return self._unknown(found)
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
@@ -259,8 +261,9 @@ class MemoryDeliveries(SentDeliveries):
     def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is None:
             return None
-        self._in_hand.add(delivery.id)
-        self._deliveries[delivery.id] = delivery = replace(delivery, sending=True)
+        delivery = replace(delivery, sending=True, fence=delivery.fence + 1)
+        self._in_hand[delivery.id] = delivery.fence
+        self._deliveries[delivery.id] = delivery
         return delivery.read_with(self._routes[delivery.route].acceptances)
 
     def _cut(self, route: StoredRoute, max_records: int, below: int | None = None) -> StoredDelivery | None:
@@ -284,9 +287,12 @@ class MemoryDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         stored = self._stored(delivery.id, OPEN)
+        if stored is not None and stored.fence != delivery.fence:
+            self._taken_over(delivery)
+            return
         if stored is not None:
             self._write(transition(stored))
-        self._in_hand.discard(delivery.id)
+        self._in_hand.pop(delivery.id, None)
 
     def _write(self, change: RouteChange) -> list[StoredDelivery]:
         """Everything that a change does; returns the added deliveries with their ids."""

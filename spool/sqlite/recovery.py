@@ -43,6 +43,7 @@ SCRIPTS = (
     ("deliveries/handed_over.sql",),
     ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
     ("deliveries/unmapped.sql", "log/event_amounts.sql"),
+    ("deliveries/fence.sql",),
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 

@@ -118,7 +118,24 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     await spool.deliveries.declare([SPEC])
     exporter = Capture()
     assert await route_of(spool, exporter).forward_once()
-    assert [replace(one, ambiguous=True) for one in slow.deliveries] == exporter.deliveries
+    (before,), (after,) = slow.deliveries, exporter.deliveries
+    assert replace(before, ambiguous=True, fence=after.fence) == after
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> None:
+    """Its mark is refused before the first byte is written, and whoever has it now goes on."""
+
+    class Marking(Capture):
+        async def prepare(self, delivery: Delivery) -> str | None:
+            await spool.deliveries.declare([SPEC])
+            assert await spool.deliveries.due(ROUTE, now=spool.clock.now(), max_records=10)
+            return "7 42"
+
+    await spool.add(calls(1, 10))
+    exporter = Marking()
+    assert await route_of(spool, exporter).forward_once()
+    assert ([], 1, {"queued": 10}) == (exporter.deliveries, spool.deliveries.fenced, await spool.terms())
 
 
 @pytest.mark.asyncio

@@ -46,7 +46,7 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._noted = log.settled
         self._database = database
-        self._in_hand: defaultdict[str, set[int]] = defaultdict(set)
+        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
         # One worker of a route chooses at a time, so that two do not take the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Routes that had nothing due: the end of the log then, and until when that holds unless something changes. Idle
@@ -91,9 +91,9 @@ class SqliteDeliveries(SentDeliveries):
                 next_at = None
                 if delivery is None:
                     where = _where(route, in_hand, now=now)
-                    delivery = rows.read_delivery(connection, queries.DUE_REPLAY, where)
+                    delivery = rows.take(connection, rows.read_delivery(connection, queries.DUE_REPLAY, where))
                     next_at = None if delivery else _next_due_at(connection, where)
-                return rows.take(connection, delivery), next_at
+                return delivery, next_at
 
             changes = self._changes
             delivery, next_at = await self._write(work)
@@ -110,8 +110,7 @@ class SqliteDeliveries(SentDeliveries):
             def work(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
-                chosen = fresh or rows.read_delivery(connection, queries.SUSPECT, where)
-                return rows.take(connection, chosen)
+                return fresh or rows.take(connection, rows.read_delivery(connection, queries.SUSPECT, where))
 
             return self._take(await self._change(work))  # it may have split a delivery
 
@@ -119,13 +118,18 @@ class SqliteDeliveries(SentDeliveries):
         if route in self._quiet:
             _, quiet_until = self._quiet[route]
             return None if quiet_until == inf else quiet_until
-        where = _where(route, self._in_hand[route], now=0.0)
+        where = _where(route, self._in_hand[route].keys(), now=0.0)
         return await self._read(lambda connection: _next_due_at(connection, where))
 
     # -- what became of it -----------------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
-        await self._execute(queries.MARK, mark, delivery.id)
+        def work(connection: sqlite3.Connection) -> bool:
+            marked = connection.execute(queries.MARK, (mark, delivery.id, delivery.fence)).rowcount
+            return bool(marked) or rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN)) is None
+
+        if not await self._write(work):
+            raise self._taken_over(delivery)
 
     async def restored(self, *, hold_back: str | None) -> None:
         def work(connection: sqlite3.Connection) -> None:
@@ -290,20 +294,26 @@ class SqliteDeliveries(SentDeliveries):
 
     def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
-            self._in_hand[delivery.route].add(delivery.id)
+            self._in_hand[delivery.route][delivery.id] = delivery.fence
         return delivery
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: sqlite3.Connection) -> bool:
             stored = rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
+            if stored is not None and stored.fence != delivery.fence:
+                return False
             if stored is not None:
                 rows.write(connection, transition(stored))
+            return True
 
+        in_hand = self._in_hand[delivery.route]
         try:
-            await self._write(work)
+            if not await self._write(work):
+                self._taken_over(delivery)
             self._noted()
         finally:
-            self._in_hand[delivery.route].discard(delivery.id)
+            if in_hand.get(delivery.id) == delivery.fence:
+                del in_hand[delivery.id]
             self._changes += 1
             self._quiet.pop(delivery.route, None)
 
@@ -332,13 +342,13 @@ def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """The oldest delivery of the backlog that may be sent now, else a new one."""
+    """The oldest delivery of the backlog that may be sent now, else a new one; either is taken."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:
             continue
         if not_before <= now:
-            return rows.read_delivery(connection, queries.ONE, (id, OPEN))
+            return rows.take(connection, rows.read_delivery(connection, queries.ONE, (id, OPEN)))
         waiting += not is_apart
     route = rows.read_route(connection, name)
     change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
@@ -348,14 +358,15 @@ def _due_or_cut(
 def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
-    """A single record that was never refused alone, made of a batch or of the log if need be."""
+    """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
     single = rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
-        return single
+        return rows.take(connection, single)
     batch = rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
         return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
-    return rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))[-1]
+    _, single = rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))
+    return rows.take(connection, single)
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:

@@ -13,7 +13,7 @@ CHANGED = (
     "state", "not_before", "attempts", "idempotency_key", "ambiguous", "server_errors", "passed", "refusals",
     "refused_at", "proof", "last_error", "mark", "sending", "answer", "same_answers",
 )  # fmt: skip
-INSERTED = ("route", "first", "last", "replay", *CHANGED)  # and the two of the record that it brings along
+INSERTED = ("route", "first", "last", "replay", "fence", *CHANGED)  # and the two of the record that it brings along
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
@@ -100,9 +100,9 @@ CHANGE = f"UPDATE deliveries SET {', '.join(f'{column} = ?' for column in CHANGE
 REMOVE = "DELETE FROM deliveries WHERE id = ?"
 REMOVE_BELOW = """
     DELETE FROM deliveries WHERE route = ? AND last < ? AND state = 'open' AND NOT replay AND kept IS NULL"""
-MARK = "UPDATE deliveries SET mark = ? WHERE id = ?"
+MARK = "UPDATE deliveries SET mark = ? WHERE id = ? AND fence = ?"
 TRY_AT_ONCE = "UPDATE deliveries SET not_before = 0"
-SENDING = "UPDATE deliveries SET sending = 1 WHERE id = ?"
+TAKE = "UPDATE deliveries SET sending = 1, fence = fence + 1 WHERE id = ?"
 INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 
 # -- routes ------------------------------------------------------------------------------------------------------------

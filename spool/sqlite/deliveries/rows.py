@@ -38,8 +38,9 @@ def read_delivery(connection: sqlite3.Connection, statement: str, values: Values
 
 def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
     (
-        id, route, first, last, replay, state, not_before, attempts, key, ambiguous, server_errors, passed, refusals,
-        refused_at, proof, last_error, mark, sending, answer, same_answers, kept_at, packed, topic, acceptances,
+        id, route, first, last, replay, fence, state, not_before, attempts, key, ambiguous, server_errors, passed,
+        refusals, refused_at, proof, last_error, mark, sending, answer, same_answers, kept_at, packed, topic,
+        acceptances,
     ) = row  # fmt: skip
     kept = None
     if packed is not None:
@@ -50,6 +51,7 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
         first=first,
         last=last,
         replay=bool(replay),
+        fence=fence,
         state=state,
         not_before=not_before,
         attempts=attempts,
@@ -73,10 +75,10 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
 
 def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
     """Note on disk that it is about to be sent, in the transaction that chose it."""
-    if delivery is None or delivery.sending:
-        return delivery
-    connection.execute(queries.SENDING, (delivery.id,))
-    return replace(delivery, sending=True)
+    if delivery is None:
+        return None
+    connection.execute(queries.TAKE, (delivery.id,))
+    return replace(delivery, sending=True, fence=delivery.fence + 1)
 
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:

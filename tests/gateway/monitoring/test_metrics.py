@@ -190,6 +190,12 @@ def test_failed_attempts_are_counted() -> None:
     assert 4 == read["tollhouse_failed_attempts_total", ()]
 
 
+def test_outcomes_that_came_too_late_are_counted() -> None:
+    """A worker that spoke after another one had taken its delivery shows."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2)))
+    assert 2 == read["tollhouse_deliveries_fenced_total", ()]
+
+
 def test_limits_are_shown_with_their_use() -> None:
     """One family each for what is allowed and what is used, under the names of the settings."""
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]

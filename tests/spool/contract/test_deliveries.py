@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+
 import pytest
 from msgspec.structs import replace
 
+from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.errors import NotAllowed, NotThere
+from spool.errors import NotAllowed, NotThere, TakenOver
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.exporters.spools import ROUTE, SPEC, Spooled, call, calls
 from tests.moved_clock import MovedClock
@@ -271,6 +274,37 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(spooled: Spooled, mark: 
     assert (10 if ambiguous else 0) == await ambiguous_records(spooled)
 
 
+Verb = Callable[[Deliveries, Delivery], Awaitable[None]]
+VERBS: Mapping[str, Verb] = {
+    "settle": lambda deliveries, one: deliveries.settle(one, Settlement(delivered=one.count)),
+    "split": lambda deliveries, one: deliveries.split(one, reason="413"),
+    "set aside": lambda deliveries, one: deliveries.set_aside(one, error="400", status="400"),
+    "retry": lambda deliveries, one: deliveries.retry(one, reason="503", not_before=0.0, answer="503"),
+    "unknown": lambda deliveries, one: deliveries.unknown(one, reason="cut off"),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("verb", VERBS)
+async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
+    """Only the last taker says what became of a delivery, and still has it in hand; the other one is counted."""
+    await spooled.add(calls(1, 2))
+    await spooled.deliveries.declare([SPEC])
+    before = await taken(spooled)
+    await spooled.deliveries.declare([SPEC])
+    now = await taken(spooled)
+    assert (before.id, True) == (now.id, before.fence < now.fence)
+    shown = await spooled.deliveries.unsettled()
+    await VERBS[verb](spooled.deliveries, before)
+    with pytest.raises(TakenOver):
+        await spooled.deliveries.mark(before, "7 42")
+    assert (2, shown, None) == (spooled.deliveries.fenced, await spooled.deliveries.unsettled(), await due(spooled))
+    await spooled.deliveries.mark(now, "7 43")
+    await deliver(spooled, now)
+    assert {"delivered": 2} == await spooled.terms()
+    assert (2, []) == (spooled.deliveries.fenced, list(await spooled.deliveries.unsettled()))
+
+
 @pytest.mark.asyncio
 async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> None:
     """A refusing route sends it whole, under its key, rather than a part of it under another."""
@@ -513,7 +547,8 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     waiting = await taken(spooled, max_records=5)
     await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, answer="503")
     await spooled.deliveries.declare([SPEC])
-    assert replace(cancelled, ambiguous=True) == await taken(spooled)
+    again = await taken(spooled)
+    assert replace(cancelled, ambiguous=True, fence=again.fence) == again
     assert span(waiting) == span(await taken(spooled))
 
 
