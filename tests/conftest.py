@@ -1,8 +1,12 @@
-"""Property tests without time limits: on a shared machine a slow example is no wrong one."""
+"""What all tests share. Property tests have no time limits: on a shared machine a slow example is no wrong one."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+
+from tests.spool.postgres_cluster import cluster, fresh_schema
+
+__all__ = ["cluster", "fresh_schema"]  # fixtures for whoever tests PostgreSQL's engine
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

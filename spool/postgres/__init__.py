@@ -1,0 +1,1 @@
+"""The storage engine for several gateways on one PostgreSQL."""

@@ -1,0 +1,352 @@
+"""
+One PostgreSQL: the connections of one process to it, each on a thread, and what its errors mean to a caller.
+
+Everything that is kept there goes through here; no other module imports psycopg.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import select
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.pq import ConnStatus, TransactionStatus
+
+from spool.clock import Clock, SystemClock
+from spool.errors import Invalid, SpoolFull, SpoolUnavailable
+
+__all__ = ["ALREADY_THERE", "CommitUnknown", "Connection", "Database", "Lane", "Unconfirmed", "UniqueViolation"]
+
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+UniqueViolation = errors.UniqueViolation
+# What CREATE says when another process made the same at this moment.
+ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.DuplicateTable)
+
+POOL = 4  # connections for verbs and readers; one more each for appending and for what must never wait behind those
+FULL_RETRY_S = 60
+LIMITS = {
+    "idle_in_transaction_session_timeout": "2s",  # a process that stops between two statements holds nobody for longer
+    "lock_timeout": "2s",
+    "statement_timeout": "30s",
+}
+CONNECTING: dict[str, Any] = {
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+    "target_session_attrs": "read-write",
+}
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
+NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
+
+_log = logging.getLogger(__name__)
+
+
+class CommitUnknown(SpoolUnavailable):
+    """The connection was lost while a transaction was committed: it stands, or it never happened."""
+
+
+class Unconfirmed(SpoolUnavailable):
+    """The transaction stands, but the standby did not confirm it: losing the primary now would undo it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """What is connected to, and how."""
+
+    dsn: str
+    pooled: bool
+    commit_timeout_s: float
+
+
+class _Pause:
+    """Between attempts to connect to a database that is away; one for all connections of a process."""
+
+    def __init__(self) -> None:
+        self._length_s = 0.0
+        self._until = 0.0
+        self._why = ""
+
+    def check(self) -> None:
+        """SpoolUnavailable while the next attempt is not due."""
+        if time.monotonic() < self._until:
+            raise SpoolUnavailable(self._why)
+
+    def failed(self, why: str) -> None:
+        self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
+        self._why = why
+        self._until = time.monotonic() + self._length_s * random.uniform(0.5, 1.0)
+
+    def over(self) -> None:
+        self._length_s = self._until = 0.0
+
+
+class _Session:
+    """One connection, and what the server said beside its answers."""
+
+    def __init__(self, target: _Target, task: str) -> None:
+        self._target = target
+        parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
+        if not target.pooled:  # a pooler hands the connection to others and passes no options on
+            parameters["options"] = " ".join(f"-c {name}={value}" for name, value in LIMITS.items())
+        self.connection = psycopg.connect(
+            target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
+        )
+        self._notices: list[str] = []
+        self.connection.add_notice_handler(lambda notice: self._notices.append(notice.sqlstate or ""))
+        self.waits_since: float | None = None  # since when something is under way that only the standby may end
+
+    def is_usable(self) -> bool:
+        """Whether the connection is there, in no transaction, and the server said nothing unasked, as of an end."""
+        connection = self.connection.pgconn
+        if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
+            return False
+        return not select.select([connection.socket], [], [], 0)[0]
+
+    @property
+    def is_lost(self) -> bool:
+        return self.connection.pgconn.status != ConnStatus.OK
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        self.waits_since = time.monotonic()
+        result = work(self.connection)
+        self._check_confirmed()
+        return result
+
+    def transaction(self, work: Callable[[Connection], T]) -> T:
+        connection = self.connection
+        self._begin("BEGIN")
+        try:
+            result = work(connection)
+        except BaseException:
+            self._roll_back()
+            raise
+        self.waits_since = time.monotonic()
+        try:
+            done = connection.execute("COMMIT").statusmessage
+        except psycopg.OperationalError as error:
+            raise CommitUnknown(f"the connection was lost while committing: {_said(error)}") from error
+        if done != "COMMIT":
+            raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
+        self._check_confirmed()
+        return result
+
+    def snapshot(self, work: Callable[[Connection], T]) -> T:
+        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            return work(self.connection)
+        finally:
+            self._roll_back()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def cancel(self) -> None:
+        """End what is under way, from another thread."""
+        self.connection.cancel_safe(timeout=3.0)
+
+    def _begin(self, statement: str) -> None:
+        if self._target.pooled:
+            limits = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in LIMITS.items())
+            self.connection.execute((statement + limits).encode())
+        else:
+            self.connection.execute(statement.encode())
+        self._notices.clear()
+
+    def _roll_back(self) -> None:
+        if self.connection.pgconn.status == ConnStatus.OK:
+            self.connection.execute("ROLLBACK")
+
+    def _check_confirmed(self) -> None:
+        found = NOT_CONFIRMED.intersection(self._notices)
+        self._notices.clear()
+        if found:
+            raise Unconfirmed("the standby did not confirm what was kept: look at the standby, then repeat")
+
+
+class Lane:
+    """
+    Some connections of one task, made when they are needed and kept: each piece of work has one for itself.
+
+    Work runs on a thread, so it must not touch what belongs to the event loop.
+    """
+
+    def __init__(self, target: _Target, pause: _Pause, task: str, size: int) -> None:
+        self._target = target
+        self._pause = pause
+        self._task = task
+        self._idle: list[_Session] = []
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"postgres-{task}")
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """
+        Run `work` outside of any transaction: each of its statements is one.
+
+        Unconfirmed when the standby did not confirm one of them.
+        """
+        return await self._submit(lambda session: session.run(work))
+
+    async def transaction(self, work: Callable[[Connection], T]) -> T:
+        """
+        Run `work` in one transaction: its error leaves everything as it was.
+
+        When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
+        Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands.
+        """
+        return await self._submit(lambda session: session.transaction(work), repeatable=True)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads: each of its statements sees all that was committed before it."""
+        return await self._submit(lambda session: work(session.connection), repeatable=True)
+
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads: all of it is of one moment."""
+        return await self._submit(lambda session: session.snapshot(work), repeatable=True)
+
+    async def close(self) -> None:
+        """Finish what is under way, then disconnect."""
+        await asyncio.to_thread(self._threads.shutdown)
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _submit(self, form: Callable[[_Session], T], *, repeatable: bool = False) -> T:
+        loop = asyncio.get_running_loop()
+        sessions: list[_Session] = []
+        future = loop.run_in_executor(self._threads, self._perform, form, repeatable, sessions)
+        watch = loop.call_later(self._target.commit_timeout_s, self._end_wait, loop, future, sessions)
+        future.add_done_callback(lambda done: watch.cancel())
+        return await asyncio.shield(future)  # who no longer waits does not end what is under way
+
+    def _end_wait(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], sessions: list[_Session]) -> None:
+        """End a commit that waits for the standby for too long: it stands then, unconfirmed."""
+        if future.done():
+            return
+        since = sessions[-1].waits_since if sessions else None
+        left_s = self._target.commit_timeout_s - (time.monotonic() - since) if since else 1.0
+        if left_s <= 0:
+            loop.run_in_executor(None, _cancel, sessions[-1])
+        loop.call_later(left_s if left_s > 0 else 1.0, self._end_wait, loop, future, sessions)
+
+    def _perform(self, form: Callable[[_Session], T], repeatable: bool, sessions: list[_Session]) -> T:
+        try:
+            return self._attempt(form, sessions)
+        except errors.DeadlockDetected as error:  # locks are taken in one order, so this is a defect
+            _log.error("a deadlock: %s", _said(error), extra={"action": "deadlock"})
+            if not repeatable:
+                raise _translated(error) from error
+        except psycopg.OperationalError as error:
+            if not repeatable or not sessions[-1].is_lost:
+                raise _translated(error) from error
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        try:
+            return self._attempt(form, sessions)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    def _attempt(self, form: Callable[[_Session], T], sessions: list[_Session]) -> T:
+        session = self._connected()
+        sessions.append(session)
+        try:
+            return form(session)
+        finally:
+            session.waits_since = None
+            if session.is_usable():
+                self._idle.append(session)
+            else:
+                session.close()
+
+    def _connected(self) -> _Session:
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_usable():
+                return session
+            session.close()
+        self._pause.check()
+        try:
+            session = _Session(self._target, self._task)
+        except psycopg.Error as error:
+            self._pause.failed(f"the database cannot be reached: {_said(error)}")
+            raise SpoolUnavailable(f"the database cannot be reached: {_said(error)}") from error
+        self._pause.over()
+        return session
+
+
+class Database:
+    """
+    One schema of one PostgreSQL. Its own verbs are those of `pool`, the connections of verbs and readers.
+
+    `append` is the one connection on which records are committed. `control` is for what must not wait behind others:
+    this process's session and its leases.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "tollhouse",
+        clock: Clock | None = None,
+        pooled: bool = False,
+        commit_timeout_s: float = 10.0,
+    ) -> None:
+        target, pause = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s), _Pause()
+        self.schema = sql.Identifier(schema).as_string(None)
+        self._clock = clock
+        self._texts: dict[str, bytes] = {}
+        self.append = Lane(target, pause, "append", 1)
+        self.control = Lane(target, pause, "control", 1)
+        self.pool = Lane(target, pause, "verbs", POOL)
+        self.run, self.transaction = self.pool.run, self.pool.transaction
+        self.read, self.snapshot = self.pool.read, self.pool.snapshot
+
+    def sql(self, text: str) -> bytes:
+        """An SQL text with the schema's name for `{schema}`, and the time for `{now}` (a parameter `now`)."""
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
+        return found
+
+    def now(self) -> float | None:
+        """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""
+        return None if self._clock is None or isinstance(self._clock, SystemClock) else self._clock.now()
+
+    async def close(self) -> None:
+        """Finish what is under way and disconnect; idempotent."""
+        for lane in (self.append, self.pool, self.control):
+            await lane.close()
+
+
+NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
+
+
+def _cancel(session: _Session) -> None:
+    try:
+        session.cancel()
+    except psycopg.Error as error:  # the connection has gone meanwhile: what waits on it is told so
+        _log.warning("a commit could not be ended: %s", _said(error), extra={"action": "cancel_failed"})
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    """The error of spool/errors.py, by whose move is next. What breaks a key is for whoever wrote the statement."""
+    if isinstance(error, errors.DiskFull):
+        return SpoolFull("the disk of the database is full: make room there", retry_after_s=FULL_RETRY_S)
+    if isinstance(error, psycopg.IntegrityError):
+        return error
+    if isinstance(error, psycopg.DataError):
+        return Invalid(f"a value cannot be kept: {_said(error)}")
+    return SpoolUnavailable(f"the database failed: {_said(error)}")
+
+
+def _said(error: psycopg.Error) -> str:
+    """One line of what the server or libpq said, without the statement and its values."""
+    return error.diag.message_primary or " ".join(str(error).split("\n")[0].split())

@@ -1,0 +1,145 @@
+"""The connections to PostgreSQL: what a transaction leaves behind, and what its errors become."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import psycopg
+import pytest
+
+from spool.errors import Invalid, SpoolUnavailable
+from spool.postgres.database import Connection, Database, UniqueViolation
+from tests.moved_clock import MovedClock
+from tests.spool.postgres_cluster import Schema, Server, free_port
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def table(fresh_schema: Schema) -> str:
+    with psycopg.connect(fresh_schema.dsn, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE SCHEMA {fresh_schema.name}; CREATE TABLE {fresh_schema.name}.kept (n int PRIMARY KEY)"
+        )
+    return f"{fresh_schema.name}.kept"
+
+
+def inserted(database: Database, n: int, connection: Connection) -> None:
+    connection.execute(database.sql("INSERT INTO {schema}.kept (n) VALUES (%s)"), (n,))
+
+
+async def kept(database: Database) -> list[int]:
+    text = database.sql("SELECT n FROM {schema}.kept ORDER BY n")
+    return await database.read(lambda connection: [n for (n,) in connection.execute(text)])
+
+
+async def test_an_error_leaves_everything_as_it_was(database: Database, table: str) -> None:
+    """A transaction whose work fails keeps none of it, and its connection serves the next one."""
+
+    def work(connection: Connection) -> None:
+        inserted(database, 1, connection)
+        inserted(database, 1, connection)
+
+    with pytest.raises(UniqueViolation):
+        await database.transaction(work)
+    await database.transaction(lambda connection: inserted(database, 2, connection))
+    assert await kept(database) == [2]
+
+
+async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
+    """PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is no success here."""
+
+    def work(connection: Connection) -> None:
+        inserted(database, 1, connection)
+        with pytest.raises(UniqueViolation):
+            inserted(database, 1, connection)
+
+    with pytest.raises(SpoolUnavailable):
+        await database.transaction(work)
+    assert await kept(database) == []
+
+
+async def test_a_snapshot_is_of_one_moment(database: Database, table: str) -> None:
+    """What others commit meanwhile is not seen by a snapshot, and is seen by the next statement of a read."""
+    text = database.sql("SELECT count(*) FROM {schema}.kept")
+
+    def counts(connection: Connection, n: int) -> list[object]:
+        before = connection.execute(text).fetchone()
+        with psycopg.connect(connection.info.dsn, autocommit=True) as other:
+            inserted(database, n, other)
+        return [before, connection.execute(text).fetchone()]
+
+    assert await database.snapshot(lambda connection: counts(connection, 1)) == [(0,), (0,)]
+    assert await database.read(lambda connection: counts(connection, 2)) == [(1,), (2,)]
+
+
+END_ALL = """
+    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'tollhouse %'"""
+
+
+async def test_a_connection_that_ended_is_made_again(database: Database, table: str, cluster: Server) -> None:
+    """Work does not meet a session that had ended; one that ends before the commit is no reason to fail."""
+    await asyncio.gather(*(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4)))
+    with psycopg.connect(cluster.dsn, autocommit=True) as other:
+        other.execute(END_ALL)
+    await database.transaction(lambda connection: inserted(database, 1, connection))
+    ended: list[int] = []
+
+    def work(connection: Connection) -> Sequence[object]:
+        if not ended:
+            ended.append(connection.info.backend_pid)
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return connection.execute(database.sql("SELECT n FROM {schema}.kept")).fetchall()
+
+    for verb in (database.read, database.transaction):
+        assert await verb(work) == [(1,)]
+        ended.clear()
+    with pytest.raises(SpoolUnavailable):
+        await database.run(work)
+
+
+async def test_errors_are_those_of_the_spool(database: Database, table: str, fresh_schema: Schema) -> None:
+    """A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is said."""
+
+    def lock(connection: Connection) -> None:
+        connection.execute("SET LOCAL lock_timeout = '10ms'")
+        connection.execute(database.sql("LOCK TABLE {schema}.kept"))
+
+    with psycopg.connect(fresh_schema.dsn) as holder:
+        holder.execute(f"LOCK TABLE {table}")
+        with pytest.raises(SpoolUnavailable, match="lock timeout"):
+            await database.transaction(lock)
+    with pytest.raises(SpoolUnavailable, match="statement timeout"):
+        await database.transaction(
+            lambda connection: connection.execute("SET LOCAL statement_timeout = '10ms'; SELECT pg_sleep(10)")
+        )
+    with pytest.raises(Invalid):
+        await database.run(lambda connection: connection.execute("SELECT %s::text", ("a\0b",)))
+
+
+async def test_no_server_is_unavailable() -> None:
+    """Where nobody listens every verb says so; while the pause lasts nobody is asked again."""
+    database = Database(f"host=127.0.0.1 port={free_port()} user=tollhouse dbname=postgres")
+    for verb in (database.run, database.transaction, database.read, database.snapshot):
+        with pytest.raises(SpoolUnavailable, match="cannot be reached"):
+            await verb(lambda connection: None)
+    await database.close()
+
+
+async def test_time_is_the_databases_unless_a_test_moves_it(fresh_schema: Schema) -> None:
+    """An SQL text asks for the time with {now}: a moved clock's where there is one."""
+    moved = Database(fresh_schema.dsn, schema=fresh_schema.name, clock=MovedClock(7.0))
+    real = Database(fresh_schema.dsn, schema=fresh_schema.name)
+    assert await told_time(moved) == 7.0
+    before = await told_time(real)
+    assert 7.0 < before < await told_time(real)
+    for database in (moved, real):
+        await database.close()
+
+
+async def told_time(database: Database) -> float:
+    text, parameters = database.sql("SELECT {now}"), {"now": database.now()}
+    row = await database.read(lambda connection: connection.execute(text, parameters).fetchone())
+    assert row is not None
+    return float(row[0])

@@ -1,0 +1,144 @@
+"""
+A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without privileges.
+
+Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+    "log_min_messages": "fatal",
+    "logging_collector": "off",
+}
+# For tests of what is kept, not of what survives: nothing waits for the disk.
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test."""
+
+    dsn: str
+    name: str
+
+
+class Server:
+    """One PostgreSQL server in a folder of its own."""
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._settings = {**SETTINGS, "port": str(self.port), "unix_socket_directories": str(folder), **settings}
+
+    @property
+    def dsn(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=tollhouse dbname=postgres sslmode=disable"
+
+    def initialise(self) -> None:
+        run("initdb", "-D", str(self.folder), "-U", "tollhouse", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        with (self.folder / "postgresql.auto.conf").open("w") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+        run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "server.log"), "start")
+
+    def stop(self, *, how: str = "immediate") -> None:
+        run("pg_ctl", "-D", str(self.folder), "-w", "-m", how, "stop")
+
+
+def programs() -> Path | None:
+    """The folder of PostgreSQL's server programs, the newest there is; None where there are none."""
+    named = os.environ.get("TOLLHOUSE_POSTGRES")
+    if named:
+        return Path(named)
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    own = shutil.which("initdb")
+    return Path(own).parent if own else None
+
+
+def user() -> str | None:
+    """Who runs the server, as it refuses to be run by root; None: whoever runs the tests."""
+    if os.getuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in known else "nobody"
+
+
+def run(program: str, *arguments: str) -> None:
+    """Run one of PostgreSQL's programs; its output is the error's text."""
+    folder = programs()
+    assert folder is not None
+    command = [str(folder / program), *arguments]
+    done = subprocess.run(
+        command, user=user(), cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder that the server's user owns, in a place that it can reach."""
+    if programs() is None:
+        pytest.skip("PostgreSQL's server programs are not installed (Debian: apt-get install postgresql)")
+    path = Path(tempfile.mkdtemp(prefix="tollhouse-postgres-"))
+    name = user()
+    if name:
+        shutil.chown(path, name)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Server]:
+    """One server for all tests of a process, without the flushes that only a crash of the machine needs."""
+    with folder() as path:
+        server = Server(path, NOT_DURABLE)
+        server.initialise()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def fresh_schema(cluster: Server) -> Iterator[Schema]:
+    """A schema of the test's own on the shared server."""
+    schema = Schema(dsn=cluster.dsn, name=f"test_{next(_NUMBERS)}")
+    yield schema
+    drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
+    with psycopg.connect(cluster.dsn, autocommit=True) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute(drop)
