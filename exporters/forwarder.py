@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,11 +12,15 @@ from exporters.exporter import RouteConfig
 from exporters.route_loop import RouteLoop
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import RUNNING, RouteState
+from spool.errors import SpoolError
+from spool.leases import BILLING, Leases, SoleNode
 from spool.log.protocols import Log
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
+# By route and sync, the lease under which it runs if it is not its own: these two send to one place in turn.
+LEASES = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 FLUSH_S = 1.0  # at a stop, for what waited to be sent together
 
 
@@ -47,7 +51,11 @@ class _Running:
 
 
 class Forwarder:
-    """The routes, one for each destination and topic, and the tables that are brought upstream."""
+    """
+    The routes, one for each destination and topic, and the tables that are brought upstream.
+
+    Each runs while this process holds its lease.
+    """
 
     def __init__(
         self,
@@ -58,7 +66,9 @@ class Forwarder:
         syncs: Sequence[Sync] = (),
         *,
         max_dead_letters: int = MAX_DEAD_LETTERS,
+        leases: Leases | None = None,
     ) -> None:
+        self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
         self._clock = clock
@@ -74,9 +84,8 @@ class Forwarder:
     async def start(self) -> None:
         """Declare the configured routes to the storage, then run every one."""
         await self._deliveries.declare([config.spec for config in self._specs])
-        states = await self._states()
         for config in self._specs:
-            self._start_route(config, states)
+            self._start_route(config)
         for sync in self._syncs:
             self._start_sync(sync)
         self._watch = asyncio.create_task(self._watch_secrets(), name="secret files")
@@ -90,7 +99,6 @@ class Forwarder:
         made of the same settings go on untouched.
         """
         await self._deliveries.declare([config.spec for config in specs], at_start=False)
-        states = await self._states()
         wanted = {config.spec.name: config for config in specs}
         for name, running in list(self._running.items()):
             config = running.config
@@ -98,7 +106,7 @@ class Forwarder:
                 self._retire(name)
         for name, config in wanted.items():
             if name not in self._running:
-                self._start_route(config, states)
+                self._start_route(config)
         if syncs is not None:
             for sync in self._syncs:
                 self._retire(sync.state().name)
@@ -141,10 +149,14 @@ class Forwarder:
         for running in self._running.values():
             running.work.poke()
 
-    async def _states(self) -> dict[str, str]:
-        return {state.name: state.state for state in await self._deliveries.routes()}
+    async def _state_of(self, route: str) -> str:
+        """Where it stands; while that cannot be read it runs, and finds out."""
+        try:
+            return next((each.state for each in await self._deliveries.routes() if each.name == route), RUNNING)
+        except SpoolError:
+            return RUNNING
 
-    def _start_route(self, config: RouteConfig, states: Mapping[str, str]) -> None:
+    def _start_route(self, config: RouteConfig) -> None:
         name = config.spec.name
         loop = RouteLoop(
             config.spec,
@@ -161,12 +173,17 @@ class Forwarder:
         async def run() -> None:
             if before:  # two that send at once would mix the lines of a file
                 await asyncio.wait(before)
-            await loop.run(states[name])
+            await self._leases.run(LEASES.get(name, name), send, finish=loop.let_go)
+
+        async def send() -> None:
+            await loop.run(await self._state_of(name))
 
         self._start(name, run(), work=loop, stamps=config.stamps, close=config.exporter.close, config=config)
 
     def _start_sync(self, sync: Sync) -> None:
-        self._start(sync.state().name, sync.run(), work=sync, stamps=sync.stamps, close=sync.close)
+        name = sync.state().name
+        run = self._leases.run(LEASES.get(name, name), sync.run)
+        self._start(name, run, work=sync, stamps=sync.stamps, close=sync.close)
 
     def _start(
         self,
@@ -188,7 +205,7 @@ class Forwarder:
 
         async def end() -> None:
             try:
-                if isinstance(running.work, RouteLoop):
+                if isinstance(running.work, RouteLoop) and running.work.is_running:
                     running.work.retire()
                 else:
                     running.task.cancel()

@@ -44,7 +44,8 @@ class RouteLoop:
     """
     Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes.
 
-    After `retire` it ends by itself, when what it was sending is answered.
+    After `retire` or `let_go` it ends by itself, when what it was sending is answered; after the second it may run
+    again.
     """
 
     def __init__(
@@ -70,16 +71,21 @@ class RouteLoop:
         self._max_dead_letters = max_dead_letters
         self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
-        self._is_retired = False
+        self._is_retired = self._is_let_go = self.is_running = False
 
     async def run(self, state: str = RUNNING) -> None:
         """`state` is where the route stood when the process ended; a parked one tries at once."""
         self._throttle.state = state
-        async with asyncio.TaskGroup() as group:
-            listener = group.create_task(self._listen(), name=f"{self.name} news")
-            places = range(self._exporter.in_flight)
-            await asyncio.gather(*(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places))
-            listener.cancel()
+        self._is_let_go = False
+        self.is_running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                listener = group.create_task(self._listen(), name=f"{self.name} news")
+                places = range(self._exporter.in_flight)
+                await asyncio.gather(*(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places))
+                listener.cancel()
+        finally:
+            self.is_running = False
 
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
@@ -87,13 +93,18 @@ class RouteLoop:
         self._wake()
 
     def retire(self) -> None:
-        """Begin no further delivery."""
+        """Begin no further delivery, ever."""
         self._is_retired = True
+        self._wake()
+
+    def let_go(self) -> None:
+        """Begin no further delivery in this run: another process is to send for the route."""
+        self._is_let_go = True
         self._wake()
 
     async def flush(self) -> None:
         """Send what waits for others to leave with it, if the route may send now."""
-        if self._linger.end():
+        if self._linger.end() and self.is_running:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
@@ -244,7 +255,7 @@ class RouteLoop:
             await self._deliveries.set_state(self.name, RUNNING, words)
 
     async def _work(self, place: int) -> None:
-        while not self._is_retired:
+        while not (self._is_retired or self._is_let_go):
             news = self._news  # taken first: what happens from here on is not missed
             rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:

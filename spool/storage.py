@@ -18,6 +18,7 @@ from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceTable
 from spool.errors import NotAllowed
+from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
@@ -64,6 +65,7 @@ class Storage:
     `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
+    `leases` say what of it this process may run, where several share one.
     `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
     `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
     """
@@ -83,6 +85,7 @@ class Storage:
     registry_problem: str
     secret: bytes
     incarnation: str
+    leases: Leases = field(default_factory=SoleNode)
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies

@@ -259,7 +259,15 @@ class Assembler:
         config, storage = self.config, self.storage
         configs = self.route_configs(config)
         most = config.spool.max_dead_letters
-        routes = Forwarder(storage.deliveries, storage.log, self.clock, configs, syncs, max_dead_letters=most)
+        routes = Forwarder(
+            storage.deliveries,
+            storage.log,
+            self.clock,
+            configs,
+            syncs,
+            max_dead_letters=most,
+            leases=storage.leases,
+        )
         self.stack.push_async_callback(routes.stop)
         await routes.start()
         return routes

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from exporters.forwarder import Forwarder
 from gateway.assembly import monitoring
@@ -122,27 +123,31 @@ async def _assemble(
     telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
     background: Background = {
         "routes": routes.wait,
+        **intake_tasks,
+        "own telemetry": telemetry.run,
+    }
+    # Of several gateways on one storage, one runs these at a time.
+    alone: Background = {
         "retention": lambda: _retain(storage.log, assembler.billing_connections),
         "container files": lambda: _retain_files(storage.container_files, assembler),
-        **intake_tasks,
         "ledger": lambda: storage.ledger.follow(storage.log),
         "publisher": publisher.run,
-        "own telemetry": telemetry.run,
     }
     if not is_agent:  # waking ten times a second drains a laptop's battery
         background["loop lag"] = metrics.lag.run
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
-        background["insights"] = inspector(operators).run
+        alone["insights"] = inspector(operators).run
         if operators.statement_puller is not None:
-            background["statements"] = operators.statement_puller.run
-        background["recommendations"] = operators.require_adviser().run
+            alone["statements"] = operators.statement_puller.run
+        alone["recommendations"] = operators.require_adviser().run
         if assembler.notifier is not None:
-            background["notifications"] = assembler.notifier.run
+            alone["notifications"] = assembler.notifier.run
         if assembler.sign_ins is not None:
             background["sign-in"] = assembler.sign_ins.run
         background["budgets"] = operators.require_budgets().run
         background["allocation"] = operators.require_publishing().run
-        background["devices"] = assembler.devices.run
+        alone["devices"] = assembler.devices.run
+    background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
     return Services(
         storage=storage,
         receivers=receivers,

@@ -14,6 +14,7 @@ from exporters.errors import Retryable
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from spool.deliveries.values import Delivery, Settlement
+from spool.leases import HeldTasks, NodeState
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
@@ -196,3 +197,53 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
         await routes.configure([config(broken, "third")], None)
         with pytest.raises(ExceptionGroup):
             await waiting
+
+
+class Turns(HeldTasks):
+    """Leases that a test gives and takes."""
+
+    async def nodes(self) -> Sequence[NodeState]:
+        return ()
+
+
+@pytest.mark.asyncio
+async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
+    """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
+    leases, gate = Turns(), Gate()
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+        await spool.add(calls(1, 20))
+        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases)
+        await routes.start()
+        await asyncio.sleep(0.01)
+        assert not gate.sending.is_set()
+        leases.gain(ROUTE)
+        await gate.sending.wait()
+        ending = asyncio.create_task(leases.let_go(ROUTE))
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        gate.open.set()
+        await ending
+        assert {"delivered": 5, "queued": 15} == await spool.terms()
+        leases.gain(ROUTE)
+        assert {"delivered": 20} == await drained(spool, 20)
+        leases.lose(ROUTE)
+        await spool.add(calls(21, 25))
+        await routes.stop()
+        assert {"delivered": 20, "queued": 5} == await spool.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> None:
+    """Nothing of it runs, so nothing is waited for; the new one has the lease when it is gained."""
+    leases, second = Turns(), Capture(max_records=5)
+    first = Gate()
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+        await spool.add(calls(1, 10))
+        routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases)
+        await routes.start()
+        await routes.configure([config(second, "second")], None)
+        await first.closed.wait()
+        leases.gain(ROUTE)
+        assert {"delivered": 10} == await drained(spool)
+        await routes.stop()
+        assert [1, 6] == [delivery.first for delivery in second.deliveries]

@@ -12,6 +12,7 @@ from spool.billing.hours import BillingHours
 from spool.clusters import ClusterRows
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceRows
+from spool.leases import Leases
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.log.partial_reports import PartialReports
 from spool.log.plan import PlanReader
@@ -23,7 +24,7 @@ from spool.streams import StreamReader, StreamRows
 PAGE = Path(__file__).parents[2] / "docs/storage-engines.md"
 OWED = (
     Log, PlanReader, Deliveries, PartialReports, DeviceRows, ClusterRows, StreamRows, StreamReader, BillingHours,
-    DropRows, BillingDrops, RegistryStore, RegistryRows, LedgerStore, LedgerRows,
+    DropRows, BillingDrops, Leases, RegistryStore, RegistryRows, LedgerStore, LedgerRows,
 )  # fmt: skip
 
 

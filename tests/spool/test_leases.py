@@ -1,0 +1,111 @@
+"""Tasks under leases: they begin when one is gained, and end when it goes, in good order or at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool import leases
+from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable
+from spool.leases import HeldTasks, SoleNode
+
+
+class Endless:
+    """Work that counts how often it began and was cut off, and ends when it is asked to."""
+
+    def __init__(self) -> None:
+        self.began = self.cut = 0
+        self.running, self.asked = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        self.began += 1
+        self.asked.clear()
+        self.running.set()
+        try:
+            await self.asked.wait()
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
+        finally:
+            self.running.clear()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_work_runs_while_its_lease_is_held() -> None:
+    """Not before, not after, and again when it is gained again."""
+    held, work = HeldTasks(), Endless()
+    task = asyncio.create_task(held.run("ledger", work.run))
+    await settled()
+    assert (0, frozenset({"ledger"})) == (work.began, held.wanted)
+    held.gain("ledger")
+    await work.running.wait()
+    held.lose("ledger")
+    await settled()
+    assert (1, 1, False) == (work.began, work.cut, task.done())
+    held.gain("ledger")
+    await work.running.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (2, 2, frozenset()) == (work.began, work.cut, held.wanted)
+
+
+@pytest.mark.asyncio
+async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
+    """It is asked to end and is not cut off; what cannot be asked is. All that runs under the name ends."""
+    held, polite, other = HeldTasks(), Endless(), Endless()
+    tasks = [
+        asyncio.create_task(held.run("route", polite.run, finish=polite.asked.set)),
+        asyncio.create_task(held.run("route", other.run)),
+    ]
+    await settled()
+    held.gain("route")
+    await asyncio.gather(polite.running.wait(), other.running.wait())
+    await held.let_go("route")
+    assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
+    held.gain("route")
+    await asyncio.gather(polite.running.wait(), other.running.wait())
+    polite.asked.set()  # it ends unasked
+    await tasks[0]
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
+async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
+    """Whoever supervises the task learns of it."""
+    held = HeldTasks()
+    held.gain("ledger")
+
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        await held.run("ledger", fail)
+    with pytest.raises(type(error)):
+        await SoleNode().run("ledger", fail)
+
+
+@pytest.mark.asyncio
+async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that cannot be reached for a while is no defect, in a group of tasks neither."""
+    monkeypatch.setattr(leases, "AGAIN_S", 0.0)
+    errors: list[Exception] = [SpoolUnavailable("gone"), ExceptionGroup("all", [SpoolUnavailable("gone")])]
+    held = HeldTasks()
+    held.gain("ledger")
+
+    async def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    await held.run("ledger", fail)
+    assert [] == errors
+    errors.append(ExceptionGroup("two", [SpoolUnavailable("gone"), SpoolError("a defect")]))
+    with pytest.raises(ExceptionGroup):
+        await held.run("ledger", fail)
