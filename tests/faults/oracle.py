@@ -46,16 +46,20 @@ class Oracle:
         self._list = path.open("a", buffering=1)
         self._in_flight: list[SentRequest | None] = []  # of each sender: what the last kill left unanswered
 
-    def make(self, count: int) -> SentRequest:
-        """A request of new calls with tokens and users of their own."""
+    def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
+        """A request of new calls with tokens and users of their own; each digit is half a byte on the disk."""
         with self._lock:
             calls = [
-                (f"chatcmpl-{self._rng.getrandbits(96):024x}", self._rng.randrange(1, 10**6), self._rng.randrange(50))
+                (
+                    f"chatcmpl-{self._rng.getrandbits(96):024x}",
+                    self._rng.randrange(1, 10**6),
+                    f"user-{self._rng.randrange(50)}" + self._digits(user_digits),
+                )
                 for _ in range(count)
             ]
-            made = {name: content_hash(name, tokens, f"user-{user}") for name, tokens, user in calls}
+            made = {name: content_hash(name, tokens, user) for name, tokens, user in calls}
             self.sent.update(made)
-        spans = [span(name, tokens=tokens, user__id=f"user-{user}") for name, tokens, user in calls]
+        spans = [span(name, tokens=tokens, user__id=user) for name, tokens, user in calls]
         return SentRequest(request(spans), made)
 
     def send(self, url: str, sent: SentRequest) -> bool:
@@ -118,6 +122,9 @@ class Oracle:
             if done:
                 self._in_flight[place] = None
             stop.wait(pause_s if done else 0.02)
+
+    def _digits(self, count: int) -> str:
+        return f"-{self._rng.getrandbits(4 * count):0{count}x}" if count else ""
 
     def _choose(self, among: tuple[T, ...]) -> T:
         with self._lock:
