@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-system test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-browser test-faults test-integration test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots
 
 help:  ## list the targets
@@ -54,21 +54,31 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-test: $(VENV)/test.stamp $(VENV)/chromium.stamp lint  ## the whole suite, two parts at a time, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -k -j 2 test-program test-system test-code
-	@$(MAKE) --no-print-directory audit
+# Three lanes on two cores: most parts wait for processes and disks for half of their time. The longest part begins first;
+# with a failure the others still run to their end.
+test: $(VENV)/test.stamp $(VENV)/chromium.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
+	@$(MAKE) --no-print-directory -k -j 3 test-integration test-program test-faults test-browser test-code lint audit
 
-# Together all of tests/. The first two wait for processes and disks, the last for the processor.
-PROGRAM := tests/acceptance tests/browser tests/clients tests/deploy
-SYSTEM := tests/faults tests/integration tests/bench
-test-program: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/promtool.stamp
-	$(BIN)/python -m pytest -q -rs $(PROGRAM)
+# Together all of tests/. Each part ends with the tests that took longest.
+SLOWEST := --durations=25 --durations-min=3
+PROGRAM := tests/acceptance tests/clients tests/deploy
+BROWSER := tests/browser
+FAULTS := tests/faults tests/bench
+INTEGRATION := tests/integration
+test-program: $(VENV)/test.stamp $(VENV)/promtool.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(PROGRAM)
 
-test-system: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -rs $(SYSTEM)
+test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(BROWSER)
+
+test-faults: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(FAULTS)
+
+test-integration: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(INTEGRATION)
 
 test-code: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -rs $(addprefix --ignore=,$(PROGRAM) $(SYSTEM))
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(BROWSER) $(FAULTS) $(INTEGRATION))
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
