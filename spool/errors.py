@@ -19,6 +19,10 @@ class SpoolUnavailable(SpoolError):
     """The commit failed or the log is closing: nothing was kept, the sender repeats."""
 
 
+class Stale(SpoolUnavailable):
+    """What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again."""
+
+
 class SpoolDamaged(SpoolUnavailable):
     """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
 

@@ -20,6 +20,7 @@ from spool.devices import DeviceTable
 from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
+from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
@@ -66,6 +67,7 @@ class Storage:
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
     `leases` say what of it this process may run, where several share one.
+    `heard` is None where one process keeps the log: who told calls is then in its memory.
     `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
     `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
     """
@@ -89,6 +91,7 @@ class Storage:
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
+    heard: Heard | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,14 @@ A sender is answered success for what waits too, so it is kept like a record: in
 counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
 Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions calls were
-heard, under `RECOVERED` which records of a damaged file were brought into the log; nothing of these is pending.
+heard, under `RECOVERED` which records of a damaged file were brought into the log. Where several processes share a log,
+`TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads to these from their traces. Nothing of
+these is pending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -19,6 +21,9 @@ COUNTERS = b"counters/"
 COUNTED = b"counted/"
 SESSIONS = b"sessions/"
 RECOVERED = b"recovered/"
+TOLD = b"told/"
+TOLD_OF = b"told-of/"
+PARTS = b""  # every other key: parts of calls, and what their traces state
 
 
 class PartialReport(NamedTuple):
@@ -39,8 +44,39 @@ class PendingChange:
 
 
 class PartialReports(Protocol):
-    """What waits; a `Submission` adds and removes."""
+    """
+    What waits; a `Submission` adds and removes.
+
+    `is_shared`: other processes change it, too. Then what is in memory of it may be old, and a submission that was made
+    from what was read says so (`Submission.expects`).
+    """
+
+    is_shared: bool
 
     async def load(self) -> Sequence[PartialReport]:
         """All that is kept, oldest first."""
         ...
+
+    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+        """What is kept under some keys, and under those that begin with one of `under`."""
+        ...
+
+    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+        """Of one kind, the first that were last reported at or before a time, oldest first."""
+        ...
+
+    async def count(self, kind: bytes) -> tuple[int, int]:
+        """How many are kept of one kind, and the bytes of their bodies."""
+        ...
+
+
+def kind_of(key: bytes) -> bytes:
+    """The beginning that says what a key stands for."""
+    return next((kind for kind in _KINDS if key.startswith(kind)), PARTS)
+
+
+def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialReport]:
+    return (report for report in reports if kind_of(report.key) == kind)
+
+
+_KINDS = (COUNTERS, COUNTED, SESSIONS, RECOVERED, TOLD, TOLD_OF)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
+from spool.errors import Stale
 from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.amendments import PRICED_BY, amended, disagree, missing
@@ -21,12 +22,16 @@ from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.event_types import EventSum, types_of
+from spool.log.expectations import stale
 from spool.log.partial_reports import PartialReport
-from spool.log.values import CounterPoint, Submission
+from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
 
 MOST_NAMES = 64  # that are kept with a record
 
+Answer = Receipt | Stale  # what becomes of a submission
+
+_STALE = "what this was made from was changed meanwhile: nothing of it was kept"
 _source = attrgetter("source")
 
 
@@ -38,6 +43,10 @@ class PlanReader(Protocol):
         ...
 
     def series(self, series: bytes) -> SeriesState | None: ...
+
+    def partial_report(self, key: bytes) -> int:
+        """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -53,7 +62,9 @@ class Plan:
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     event_types: dict[str, EventSum] = field(default_factory=dict)
-    submissions: list[Terms] = field(default_factory=list)
+    heard: set[bytes] = field(default_factory=set)  # who told calls
+    stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
+    submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
     hours: list[int] = field(default_factory=list)  # of the new ids, in their order
@@ -63,6 +74,12 @@ class Plan:
 
     def sums(self) -> Counter[tuple[str, str]]:
         return books.totals(self.submissions)
+
+    def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
+        """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
+        rest = iter(receipts)
+        places = range(len(receipts) + len(self.stale))
+        return [Stale(_STALE) if place in self.stale else next(rest) for place in places]
 
 
 def check(submission: Submission) -> None:
@@ -94,9 +111,10 @@ class Planner:
         self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
     ) -> Plan:
         """What the group becomes. `closed_below` is the horizon as it was frozen for this commit."""
-        plan = Plan(at=now, first=dict(self._next))
-        for submission in group:
-            _Work(self.index, plan, reader, closed_below, submission, amends=self._amends).run()
+        plan = Plan(at=now, first=dict(self._next), stale=stale(group, reader.partial_report))
+        for place, submission in enumerate(group):
+            if place not in plan.stale:
+                _Work(self.index, plan, reader, closed_below, submission, amends=self._amends).run()
         return plan
 
     def apply(self, plan: Plan) -> None:
@@ -150,6 +168,7 @@ class _Work:
         self._plan.submissions.append(self._terms)
         self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
         self._plan.partial_reports.update({report.key: report for report in self._submission.keep})
+        self._plan.heard.update(self._submission.heard)
         self._plan.unrecognised.update(self._submission.unrecognised)
         if self._terms.topic == USAGE_EVENTS:
             for type, new in types_of(self._records[begin:], self._submission.amount_of).items():

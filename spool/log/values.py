@@ -9,6 +9,7 @@ from decimal import Decimal
 from spool.disks.mounts import FSYNC, Mount
 from spool.identity import Identity
 from spool.log.event_types import AmountOf
+from spool.log.expectations import Expectation
 from spool.log.partial_reports import PartialReport
 from spool.record import Inference, Record, UsageMetric
 
@@ -39,6 +40,8 @@ class Submission:
     pending: int = 0  # partial reports that began to wait, less those that were completed or released
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
+    expects: Sequence[Expectation] = ()  # else it is refused with Stale, alone of its group
+    heard: Sequence[bytes] = ()  # who told calls, for an engine that several processes share (see spool.log.heard)
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items like AI calls that match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts

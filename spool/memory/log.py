@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from spool import streams
 from spool.billing import drops as billing_drops
 from spool.clock import Clock
-from spool.errors import NotThere, SpoolUnavailable
+from spool.errors import NotThere, SpoolUnavailable, Stale
 from spool.log import books, retention
 from spool.log.amendments import amended
 from spool.log.books import Terms
@@ -21,6 +21,7 @@ from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Whereabouts
 from spool.log.event_types import EventType, EventTypes
+from spool.log.expectations import version_of
 from spool.log.horizon import Horizon
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
@@ -123,8 +124,10 @@ class MemoryLog:
         if self._observer:
             seconds = time.perf_counter() - began
             notify(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
-        (terms,) = plan.submissions
-        return terms.receipt(self._sealer.seal(self._last_commit, 0))
+        [answer] = plan.answers([terms.receipt(self._sealer.seal(self._last_commit, 0)) for terms in plan.submissions])
+        if isinstance(answer, Stale):
+            raise answer
+        return answer
 
     def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
         drops = plan.records.get(BILLING_DATA, ())
@@ -200,6 +203,10 @@ class MemoryLog:
         """Where a counter stood."""
         found = self._series.get(series)
         return found[0] if found else None
+
+    def partial_report(self, key: bytes) -> int:
+        """The version of what waits under a key."""
+        return version_of(self.partial_reports.get(key))
 
     def accepted(self, topic: str) -> int:
         """The highest number given in a topic; 0 before the first."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice, takewhile
 
-from spool.log.partial_reports import PartialReport
+from spool.log.partial_reports import PartialReport, of_kind
 
 
 class MemoryPartialReports:
+    is_shared = False
+
     def __init__(self) -> None:
         self._waiting: dict[bytes, PartialReport] = {}
 
@@ -19,5 +22,20 @@ class MemoryPartialReports:
             else:
                 self._waiting[key] = report
 
+    def get(self, key: bytes) -> PartialReport | None:
+        return self._waiting.get(key)
+
     async def load(self) -> Sequence[PartialReport]:
         return sorted(self._waiting.values(), key=lambda report: (report.at, report.key))
+
+    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+        begin, wanted = tuple(under), frozenset(keys)
+        return {key: one for key, one in self._waiting.items() if key in wanted or key.startswith(begin)}
+
+    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+        due = takewhile(lambda report: report.at <= before, of_kind(await self.load(), kind))
+        return list(islice(due, most))
+
+    async def count(self, kind: bytes) -> tuple[int, int]:
+        found = list(of_kind(self._waiting.values(), kind))
+        return len(found), sum(len(report.body) for report in found)

@@ -14,6 +14,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceRows
 from spool.leases import Leases
 from spool.ledger.rows import LedgerRows, LedgerStore
+from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.plan import PlanReader
 from spool.log.protocols import Log
@@ -23,7 +24,7 @@ from spool.streams import StreamReader, StreamRows
 
 PAGE = Path(__file__).parents[2] / "docs/storage-engines.md"
 OWED = (
-    Log, PlanReader, Deliveries, PartialReports, DeviceRows, ClusterRows, StreamRows, StreamReader, BillingHours,
+    Log, PlanReader, Deliveries, PartialReports, Heard, DeviceRows, ClusterRows, StreamRows, StreamReader, BillingHours,
     DropRows, BillingDrops, Leases, RegistryStore, RegistryRows, LedgerStore, LedgerRows,
 )  # fmt: skip
 

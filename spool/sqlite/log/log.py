@@ -20,7 +20,7 @@ from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
 from spool.log.observation import notify
-from spool.log.plan import Plan, Planner, check
+from spool.log.plan import Answer, Plan, Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
@@ -126,7 +126,7 @@ class SqliteLog:
         check(submission)
         return await self._writer.append(submission)
 
-    async def _commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+    async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
         if self._health.files_are_gone:
             self._health.check_files()
         if not self._health.well:
@@ -140,21 +140,21 @@ class SqliteLog:
                 await self._health.recover()
             return await self._commit_once(group)
 
-    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
         with self._writing():
             async with self._turn:
                 await self._fold_what_is_due()
-                receipts = await self._keep(group)
+                answers = await self._keep(group)
                 self._health.check_files()
-                return receipts
+                return answers
 
-    async def _keep(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+    async def _keep(self, group: Sequence[Submission]) -> Sequence[Answer]:
         """One transaction; only after it the memory is updated."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         now = self._clock.now()
         try:
-            plan, receipts = await self._database.transaction(
+            plan, answers = await self._database.transaction(
                 partial(self._write, group=group, closed_below=closed_below, now=now)
             )
         except BaseException:
@@ -164,24 +164,25 @@ class SqliteLog:
             self._planner.apply(plan)
             self._horizon.thaw(plan.next_numbers())
         except Exception as error:
-            raise IndexOutOfStep(receipts) from error
+            raise IndexOutOfStep(answers) from error
         self._rest.changed()
         self._notify(plan, time.perf_counter() - began)
-        return receipts
+        return answers
 
     def _write(
         self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
-    ) -> tuple[Plan, Sequence[Receipt]]:
+    ) -> tuple[Plan, Sequence[Answer]]:
         """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
         if holds(connection, self._settings.max_bytes - self._wal_excess()):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         plan = self._planner.plan(group, reader, closed_below, now)
         commit = store.write(connection, plan)
-        receipt_ids = [self._sealer.seal(commit, index) for index in range(len(plan.submissions))]
-        return plan, [
-            terms.receipt(id, self._durability) for terms, id in zip(plan.submissions, receipt_ids, strict=True)
+        receipts = [
+            terms.receipt(self._sealer.seal(commit, index), self._durability)
+            for index, terms in enumerate(plan.submissions)
         ]
+        return plan, plan.answers(receipts)
 
     def _wal_excess(self) -> int:
         """What a log that cannot be moved into the file takes up; one of the usual size is not counted."""

@@ -19,6 +19,7 @@ from spool.log.codec import pack_fields
 from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.expectations import version_of
 from spool.log.horizon import Committed
 from spool.log.plan import Plan
 from spool.log.runs import IdRun
@@ -65,6 +66,9 @@ class SqlitePlanReader:
     def series(self, series: bytes) -> SeriesState | None:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
         return SeriesState(row[0], row[1], Decimal(row[2])) if row else None
+
+    def partial_report(self, key: bytes) -> int:
+        return version_of(partial_reports.find(self._connection, [key]).get(key))
 
 
 def write(connection: sqlite3.Connection, plan: Plan) -> int:

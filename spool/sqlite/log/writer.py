@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
+from spool.log.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
@@ -20,7 +21,7 @@ TICK_S = 1.0  # between looks at a log that is not well
 
 _log = logging.getLogger(__name__)
 
-CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
+CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer]]]
 
 
 class _WaitingSubmission(NamedTuple):
@@ -32,9 +33,9 @@ class _WaitingSubmission(NamedTuple):
 class IndexOutOfStep(Exception):
     """The group is durable but the in-memory index was not updated: what comes next could be kept twice."""
 
-    def __init__(self, receipts: Sequence[Receipt]) -> None:
+    def __init__(self, answers: Sequence[Answer]) -> None:
         super().__init__("a commit is durable, but the in-memory index was not updated")
-        self.receipts = receipts
+        self.answers = answers
 
 
 class GroupWriter:
@@ -161,12 +162,12 @@ class GroupWriter:
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         try:
-            receipts = await self._commit([one.submission for one in group])
+            answers = await self._commit([one.submission for one in group])
         except SpoolError as error:
             for one in group:
                 _fail(one.receipt, error)
         except IndexOutOfStep as error:
-            _succeed(group, error.receipts)
+            _answer(group, error.answers)
             raise  # the end of this task: the next start reads from the disk what is known
         except Exception as error:  # noqa: BLE001 - one that cannot be packed must not fail its neighbours
             if len(group) == 1:
@@ -175,7 +176,7 @@ class GroupWriter:
                 for one in group:
                     await self._answer([one])
         else:
-            _succeed(group, receipts)
+            _answer(group, answers)
 
     def _refuse_late(self) -> None:
         """Refuse what has waited for too long, and look again when the next one will have."""
@@ -204,10 +205,13 @@ class GroupWriter:
             return True
 
 
-def _succeed(group: Sequence[_WaitingSubmission], receipts: Sequence[Receipt]) -> None:
-    for one, done in zip(group, receipts, strict=True):
-        if not one.receipt.done():
-            one.receipt.set_result(done)
+def _answer(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:
+    for one, answer in zip(group, answers, strict=True):
+        if isinstance(answer, Receipt):
+            if not one.receipt.done():
+                one.receipt.set_result(answer)
+        else:
+            _fail(one.receipt, answer)
 
 
 def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:

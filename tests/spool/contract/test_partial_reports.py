@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spool.log.partial_reports import PartialReport
+from spool.errors import Stale
+from spool.log.expectations import NOTHING, Expectation, version_of
+from spool.log.partial_reports import COUNTERS, PARTS, TOLD, PartialReport
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
@@ -75,3 +77,60 @@ async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
     spool = await open_sqlite(tmp_path, settings=SpoolSettings(), clock=clock)
     assert [OLD] == list(await spool.partial_reports.load())
     await spool.close()
+
+
+async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
+    """Under a key, under the beginning of keys, and the oldest of one kind with their sizes."""
+    spool = await open_spool()
+    told = [PartialReport(TOLD + bytes([number]), float(number), bytes(number)) for number in (3, 1, 2, 255)]
+    await add(spool.log, keep=[OLD, NEW, *told], pending=2)
+    assert {b"old": OLD} == await spool.partial_reports.find([b"old", b"never"])
+    assert {b"new": NEW, told[3].key: told[3]} == await spool.partial_reports.find(
+        [b"new"], under=[told[3].key, b"other/"]
+    )
+    assert {one.key for one in told} == set(await spool.partial_reports.find([], under=[TOLD]))
+    assert [told[1], told[2]] == list(await spool.partial_reports.oldest(TOLD, before=3.0, most=2))
+    assert [told[1], told[2], told[0]] == list(await spool.partial_reports.oldest(TOLD, before=3.0, most=9))
+    assert [OLD] == list(await spool.partial_reports.oldest(PARTS, before=2.0, most=9))
+    for kind, sizes in ((PARTS, (2, 15)), (TOLD, (4, 261)), (COUNTERS, (0, 0))):
+        assert sizes == await spool.partial_reports.count(kind)
+
+
+async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) -> None:
+    """Of one commit it is refused alone, by what those before it did too; nothing of it is in the books."""
+    spool = await open_spool()
+    await add(spool.log, keep=[OLD], pending=1)
+    as_it_was, more = [Expectation(b"old", version_of(OLD))], PartialReport(b"old", 1.0, b"more")
+    answers = await asyncio.gather(
+        add(spool.log, call(1), keep=[more], expects=as_it_was),
+        add(spool.log, call(2), forget=[b"old"], expects=as_it_was, pending=-1),
+        add(spool.log, call(3)),
+        add(spool.log, call(4), forget=[b"old"], expects=[Expectation(b"old", version_of(more))], pending=-1),
+        add(spool.log, call(5), keep=[OLD], expects=as_it_was, pending=1),
+        add(spool.log, call(6), keep=[OLD], expects=[Expectation(b"old", NOTHING)], pending=1),
+        return_exceptions=True,
+    )
+    assert [False, True, False, False, True, False] == [isinstance(one, Stale) for one in answers]
+    assert [OLD] == list(await spool.partial_reports.load())
+    terms = await topic_terms(spool.log)
+    assert (5, 4, 1) == (terms["received"], terms["accepted"], terms["pending"])
+    await assert_books_balance(spool.log)
+
+
+async def test_all_of_a_commit_may_be_stale(open_spool: Opener) -> None:
+    """The log goes on, and what is expected of nothing holds."""
+    spool = await open_spool()
+    with pytest.raises(Stale, match="changed meanwhile"):
+        await add(spool.log, call(1), expects=[Expectation(b"gone", 7)])
+    await add(spool.log, call(1), expects=[Expectation(b"gone", NOTHING)])
+    assert 1 == (await topic_terms(spool.log))["accepted"]
+    await assert_books_balance(spool.log)
+
+
+async def test_a_version_is_of_time_and_content(open_spool: Opener) -> None:
+    """The same report has the same version wherever it is read."""
+    spool = await open_spool()
+    await add(spool.log, keep=[OLD], pending=1)
+    found = (await spool.partial_reports.find([b"old"]))[b"old"]
+    assert version_of(OLD) == version_of(found) != NOTHING
+    assert 3 == len({version_of(OLD), version_of(OLD._replace(at=2.0)), version_of(OLD._replace(body=b""))})

@@ -1,0 +1,66 @@
+"""
+What a submission was made from. It is not kept when that has changed meanwhile: its sender reads again.
+
+Only where several processes write one log can it have changed; what one process has in its memory needs no expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from struct import pack
+from typing import NamedTuple, Protocol
+
+from spool.log.partial_reports import PartialReport
+
+NOTHING = 0  # the version of what is not there
+
+
+class Expectation(NamedTuple):
+    """A partial report as it was read, by the version of what stood under its key."""
+
+    key: bytes
+    version: int
+
+
+class Expecting(Protocol):
+    """The part of a submission that is looked at here."""
+
+    @property
+    def expects(self) -> Sequence[Expectation]: ...
+
+    @property
+    def keep(self) -> Sequence[PartialReport]: ...
+
+    @property
+    def forget(self) -> Sequence[bytes]: ...
+
+
+def version_of(report: PartialReport | None) -> int:
+    """A number that changes with everything that is kept under a key; fits into a signed integer of 64 bits."""
+    if report is None:
+        return NOTHING
+    digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()
+    return int.from_bytes(digest, signed=True) or 1
+
+
+def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
+    """The keys whose versions `stale` needs, in order."""
+    return sorted({expectation.key for submission in group for expectation in submission.expects})
+
+
+def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
+    """The places of those in a group whose expectations fail, with what those before them change."""
+    if not any(submission.expects for submission in group):
+        return set()
+    failed: set[int] = set()
+    changed: dict[bytes, int] = {}
+    for place, submission in enumerate(group):
+        for key, expected in submission.expects:
+            if (changed[key] if key in changed else version(key)) != expected:
+                failed.add(place)
+                break
+        else:
+            changed.update(dict.fromkeys(submission.forget, NOTHING))
+            changed.update({report.key: version_of(report) for report in submission.keep})
+    return failed
