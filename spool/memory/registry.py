@@ -11,6 +11,7 @@ from spool.listing import ListPage, ListQuery, page_of
 from spool.memory import transactions
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection
+from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
@@ -205,6 +206,8 @@ class MemoryRegistryRows:
 class MemoryRegistry:
     """See `spool.registry.rows.RegistryStore`."""
 
+    is_shared = False
+
     def __init__(self) -> None:
         self._rows = MemoryRegistryRows()
 
@@ -213,6 +216,9 @@ class MemoryRegistry:
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         return work(self._rows)
+
+    async def news(self, since: int | None) -> RegistryNews:
+        return NO_NEWS
 
     async def close(self) -> None:
         """Nothing is open."""

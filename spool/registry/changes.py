@@ -1,16 +1,22 @@
-"""Changes of a registry one after the other, with what is kept in memory in step with every commit."""
+"""
+Changes of a registry one after the other, with what is kept in memory in step with every commit.
+
+Where other processes change the same registry, `follow` brings memory up to what they committed.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
 from spool.clock import Clock
 from spool.installation import derived
+from spool.registry.following import RegistryNews, Subject
 from spool.registry.rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
+LOOKED_S = 1.0  # what was read longer ago than this may have been changed by another process
 
 
 class Changes:
@@ -23,6 +29,9 @@ class Changes:
         self._secret = secret
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
+        self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
+        self._seq: int | None = None  # the changes of others that memory has followed
+        self._looked_at = clock.monotonic()
         self.version = 0  # grows with every change
 
     def secret(self, use: str) -> bytes:
@@ -48,6 +57,34 @@ class Changes:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
+
+    async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
+        """`load` reads what a table keeps in memory about these: now, and whenever others changed one of them."""
+        self._loaders.append((about, load))
+        await load()
+
+    async def follow(self) -> RegistryNews:
+        """
+        Bring what is kept in memory up to what every process had committed before this call; returns what that was.
+
+        SpoolUnavailable when it cannot be read: memory is as it was.
+        """
+        async with self._turn:
+            began = self.clock.monotonic()
+            news = await self._store.news(self._seq)
+            if news.changed is None or news.changed:
+                self.version += 1
+            for about, load in self._loaders:
+                if news.concerns(about):
+                    await load()
+            self._seq = news.seq
+            self._looked_at = began
+            return news
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether memory holds what every process had committed LOOKED_S ago."""
+        return not self._store.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
         """After the changes that are running."""

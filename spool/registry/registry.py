@@ -8,6 +8,7 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
+from spool.registry.following import RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
 from spool.registry.tables.allocation import AllocationTable
@@ -48,12 +49,12 @@ class Registry:
         """`secret` is spool.installation.installation_secret's. The store is closed when it cannot be read."""
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
-            await registry.keys.load()
-            await registry.roles.load()
-            await registry.connections.load()
-            await registry.views.load()
-            await registry.budgets.load()
-            await registry.allocation.load()
+            await registry.follow()  # what is read then is of this place, or later
+            for table in (
+                registry.keys, registry.roles, registry.connections, registry.views, registry.budgets,
+                registry.allocation,
+            ):  # fmt: skip
+                await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
             await registry.close()
             raise
@@ -63,6 +64,15 @@ class Registry:
     def version(self) -> int:
         """Grows with every change, of whatever is in it."""
         return self._changes.version
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what is in memory was true a second ago; always, unless other processes change the same rows."""
+        return self._changes.is_fresh
+
+    async def follow(self) -> RegistryNews:
+        """Bring what is in memory up to what every process had committed before this call."""
+        return await self._changes.follow()
 
     async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
         """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection
+from spool.registry.following import RegistryNews
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
@@ -152,6 +153,11 @@ class RegistryRows(Protocol):
 class RegistryStore(Protocol):
     """The rows on whatever the engine keeps them."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change the rows, too."""
+        ...
+
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         """
         Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
@@ -162,6 +168,14 @@ class RegistryStore(Protocol):
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         """Run `work`, which changes nothing, on the rows of one moment."""
+        ...
+
+    async def news(self, since: int | None) -> RegistryNews:
+        """
+        What others changed after this place, None for nothing but the newest place.
+
+        While a change of this process runs, nobody asks.
+        """
         ...
 
     async def close(self) -> None: ...

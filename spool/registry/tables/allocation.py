@@ -37,6 +37,7 @@ from spool.registry.allocation import (
     version_id,
 )
 from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 
@@ -53,12 +54,13 @@ class _Kept:
 class AllocationTable:
     """A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there."""
 
+    about = tuple((DOCUMENTS, kind) for kind in (NAMESPACE_KIND, VERSION_KIND, JOB_KIND))
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._kept = _Kept()
 
     async def load(self) -> None:
-        """Read the tables once, at start."""
         self._remember(await self._changes.read(_all))
 
     # -- namespaces --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from spool.registry import budget_alerts, budgets, views
 from spool.registry.budget_alerts import PeriodAlerts
 from spool.registry.budgets import DRAFTED, KIND, RULES, BudgetDraft, SpendBudget
 from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
@@ -57,14 +58,14 @@ class BudgetTable:
     `known` are the dimensions of the ledger.
     """
 
+    about = ((DOCUMENTS, KIND),)
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._budgets: dict[str, SpendBudget] = {}
 
     async def load(self) -> None:
-        """Read the table once, at start."""
-        for budget in (await self._changes.read(_all)).values():
-            self._remember(budget)
+        self._budgets = dict(await self._changes.read(_all))
 
     def all(self) -> list[SpendBudget]:
         return list(self._budgets.values())

@@ -17,6 +17,7 @@ from spool.registry.connections import (
     checked_connection_id,
     new_connection_id,
 )
+from spool.registry.following import CONNECTIONS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 
@@ -26,14 +27,14 @@ _DRAFTED = ("name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_
 class ConnectionTable:
     """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
+    about = ((CONNECTIONS, ""),)
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._connections: dict[str, BillingConnection] = {}
 
     async def load(self) -> None:
-        """Read the table once, at start."""
-        for connection in await self._changes.read(lambda rows: rows.connections()):
-            self._remember(connection)
+        self._connections = {each.id: each for each in await self._changes.read(lambda rows: rows.connections())}
 
     def find(self, id: str) -> BillingConnection | None:
         return self._connections.get(id)

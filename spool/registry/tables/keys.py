@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
+from spool.registry.following import KEYS
 from spool.registry.keys import (
     DISABLED,
     ENABLED,
@@ -36,6 +37,8 @@ _REMEMBERED_DELETIONS = 10_000
 class KeyTable:
     """Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
+    about = ((KEYS, ""),)
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._pepper = changes.secret("key hashes")
@@ -44,8 +47,12 @@ class KeyTable:
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
 
     async def load(self) -> None:
-        """Read the table once, at start."""
-        for key in await self._changes.read(lambda rows: rows.keys()):
+        """Read the table: a secret that is gone was deleted or rotated away."""
+        kept = await self._changes.read(lambda rows: rows.keys())
+        ids = {key.id for key in kept}
+        for gone in [key for key in self._keys.values() if key.id not in ids]:
+            self._forget(gone)
+        for key in kept:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
@@ -216,7 +223,8 @@ class KeyTable:
         before = self._keys.get(key.id)
         if before:
             self._forget(before)
-            key = replace(key, last_accessed=before.last_accessed)
+            accesses = [at for at in (before.last_accessed, key.last_accessed) if at is not None]
+            key = replace(key, last_accessed=max(accesses, default=None))
         self._keys[key.id] = key
         for secret in key.secrets:
             self._owners[secret.digest[:16]] = (secret.digest, key.id)

@@ -9,6 +9,7 @@ from typing import Any
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry import roles
 from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
@@ -24,13 +25,14 @@ class RoleTable:
     server's own machine: nobody takes away his own administration.
     """
 
+    about = ((DOCUMENTS, KIND),)
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._roles: dict[str, Role] = {}
         self._in_force = Roles(())
 
     async def load(self) -> None:
-        """Read the table once, at start."""
         self._set(await self._changes.read(_all))
 
     def all(self) -> list[Role]:

@@ -9,6 +9,7 @@ from typing import Any
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry import views
 from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.views import DIMENSIONAL, DRAFTED, KIND, View, ViewDraft
@@ -23,14 +24,14 @@ class ViewTable:
     `known` are the dimensions of the ledger.
     """
 
+    about = ((DOCUMENTS, KIND),)
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._views: dict[str, View] = {}
 
     async def load(self) -> None:
-        """Read the table once, at start."""
-        for view in (await self._changes.read(_all)).values():
-            self._remember(view)
+        self._views = dict(await self._changes.read(_all))
 
     def all(self) -> list[View]:
         return list(self._views.values())

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
+from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
 from spool.sqlite.database import Database, Watch, is_corrupt
@@ -27,6 +28,8 @@ BEGIN_ANEW = (
 
 class SqliteRegistry:
     """See `spool.registry.rows.RegistryStore`."""
+
+    is_shared = False
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,6 +51,9 @@ class SqliteRegistry:
 
     def is_in_place(self) -> bool:
         return self._database.is_in_place()
+
+    async def news(self, since: int | None) -> RegistryNews:
+        return NO_NEWS
 
     async def close(self) -> None:
         await self._database.close()

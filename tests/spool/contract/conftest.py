@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import pytest_asyncio
 import spool.memory
 import spool.sqlite
 from spool.memory.registry import MemoryRegistry
+from spool.postgres.database import Database
+from spool.postgres.migrations import migrate
+from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.registry import Registry
+from spool.registry.rows import RegistryStore
 from spool.settings import SpoolSettings
 from spool.sqlite.registry.store import SqliteRegistry
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
+from tests.spool.postgres_cluster import Schema
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
 Opener = Callable[..., Awaitable[Spool]]
@@ -58,22 +64,39 @@ async def open_spool(
         await one.close()
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
+@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
 async def open_registry(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
 ) -> AsyncIterator[RegistryOpener]:
     """Opens the registry of one storage, again after a close too."""
     opened: list[Registry] = []
     in_memory = MemoryRegistry()
+    async with AsyncExitStack() as stack:
+        if request.param == "postgres":
+            database = await stack.enter_async_context(migrated(request.getfixturevalue("fresh_schema")))
 
-    async def opener(*, secret: bytes = SECRET) -> Registry:
-        store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
-        opened.append(await Registry.open(store, secret=secret, clock=clock))
-        return opened[-1]
+        async def opener(*, secret: bytes = SECRET) -> Registry:
+            if request.param == "postgres":
+                store: RegistryStore = PostgresRegistry(database)
+            else:
+                store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
+            opened.append(await Registry.open(store, secret=secret, clock=clock))
+            return opened[-1]
 
-    yield opener
-    for registry in opened:
-        await registry.close()
+        yield opener
+        for registry in opened:
+            await registry.close()
+
+
+@asynccontextmanager
+async def migrated(schema: Schema) -> AsyncIterator[Database]:
+    """A database whose schema is made."""
+    database = Database(schema.dsn, schema=schema.name)
+    try:
+        await migrate(database)
+        yield database
+    finally:
+        await database.close()
 
 
 @pytest_asyncio.fixture

@@ -1,0 +1,100 @@
+"""The registry's rows in transactions: whoever changes one holds the head, so that changes have one order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+from spool.errors import RegistryDamaged
+from spool.postgres.database import Connection, Database
+from spool.postgres.registry.rows import PostgresRegistryRows
+from spool.registry.following import RegistryNews
+from spool.registry.rows import RegistryRows
+
+T = TypeVar("T")
+ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
+KEPT_CHANGES = 10_000
+
+_LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
+_SEQ = "SELECT seq FROM {schema}.registry_head"
+_ADVANCE = "UPDATE {schema}.registry_head SET seq = seq + 1 RETURNING seq"
+_NOTE = """
+    INSERT INTO {schema}.registry_changes (seq, kind, id, at)
+    SELECT %(seq)s, kind, id, {now} FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS changed (kind, id)"""
+_FORGET = "DELETE FROM {schema}.registry_changes WHERE seq <= %s"
+_SINCE = "SELECT seq, kind, id FROM {schema}.registry_changes WHERE seq > %s AND seq <= %s"
+
+
+class PostgresRegistry:
+    """See `spool.registry.rows.RegistryStore`."""
+
+    is_shared = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._own: set[int] = set()  # changes of this process: its memory follows them by itself
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        database = self._database
+
+        def within(connection: Connection) -> tuple[T, int | None]:
+            lock_head(connection, database)
+            rows = PostgresRegistryRows(connection, database.sql)
+            result = work(rows)
+            return result, note_changes(connection, database, rows.changed) if rows.changed else None
+
+        result, seq = await self._guarded(database.transaction(within))
+        if seq is not None:
+            self._own.add(seq)
+        return result
+
+    async def read(self, work: Callable[[RegistryRows], T]) -> T:
+        database = self._database
+        return await self._guarded(
+            database.snapshot(lambda connection: work(PostgresRegistryRows(connection, database.sql)))
+        )
+
+    async def news(self, since: int | None) -> RegistryNews:
+        news, own = await self._database.control.read(lambda connection: self._news(connection, since))
+        self._own -= own
+        return news
+
+    async def close(self) -> None:
+        """Nothing: the database is closed by whoever opened it."""
+
+    def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int]]:
+        """With those changes of this process that are told by it."""
+        sql = self._database.sql
+        [[seq]] = connection.execute(sql(_SEQ)).fetchall()
+        if since is None or seq == since:
+            return RegistryNews(seq=seq), set()
+        found = connection.execute(sql(_SINCE), (since, seq)).fetchall()
+        told = {number for number, _, _ in found}
+        if len(told) != seq - since:  # older than what is kept, or the database is another one than before
+            return RegistryNews(seq=seq, changed=None), told
+        changed = {(kind, id) for number, kind, id in found if number not in self._own}
+        return RegistryNews(seq=seq, changed=changed), told
+
+    async def _guarded(self, running: Awaitable[T]) -> T:
+        try:
+            return await running
+        except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
+            message = f"a row of the registry is damaged ({type(error).__name__}): restore it from a backup"
+            raise RegistryDamaged(message) from error
+
+
+def lock_head(connection: Connection, database: Database) -> None:
+    """Take the turn of a change, before any of its rows."""
+    connection.execute(database.sql(_LOCK_HEAD))
+
+
+def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
+    """Tell the other nodes, in the transaction of the change, which holds the head; its place in the order."""
+    [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
+    kinds, ids = zip(*sorted(changed), strict=True)
+    values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now()}
+    connection.execute(database.sql(_NOTE), values)
+    if seq % 100 == 0:
+        connection.execute(database.sql(_FORGET), (seq - KEPT_CHANGES,))
+    return int(seq)

@@ -1,0 +1,197 @@
+"""Two processes on one registry: changes take turns, and each one's memory follows what the other committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import AlreadyThere, NotThere, SpoolUnavailable
+from spool.postgres.database import Database
+from spool.postgres.migrations import migrate
+from spool.postgres.registry import store
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.budgets import BudgetDraft
+from spool.registry.changes import LOOKED_S
+from spool.registry.connections import ConnectionDraft
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.scopes import INGEST
+from spool.registry.views import ViewDraft
+from tests.moved_clock import MovedClock
+from tests.spool.kept import audit_rows
+from tests.spool.postgres_cluster import Schema
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
+SECRET = b"i" * 32
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock(1_700_000_000.0)
+
+
+@pytest_asyncio.fixture
+async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[Registry, Registry]]:
+    """The same registry as two processes have it open."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(2):
+            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            stack.push_async_callback(database.close)
+            await migrate(database)
+            opened.append(await Registry.open(PostgresRegistry(database), secret=SECRET, clock=clock))
+            stack.push_async_callback(opened[-1].close)
+        yield opened[0], opened[1]
+
+
+async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[Registry, Registry]) -> None:
+    """The other one also knows why it does not open any more."""
+    here, there = nodes
+    _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
+    assert there.keys.find(secret) is None
+    await there.follow()
+    found = there.keys.find(secret)
+    assert found is not None and "search" == found.name
+    await here.keys.delete("search", confirm="search", actor=ACTOR)
+    await there.follow()
+    assert (None, True) == (there.keys.find(secret), there.keys.was_deleted(secret))
+
+
+async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Registry, Registry]) -> None:
+    """Only the new one opens."""
+    here, there = nodes
+    _, old = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
+    await there.follow()
+    _, new = await here.keys.rotate("search", overlap_s=0, actor=ACTOR)
+    await there.follow()
+    assert (None, True) == (there.keys.find(old), there.keys.was_deleted(old))
+    assert there.keys.find(new) is not None
+
+
+async def make_role(registry: Registry) -> None:
+    draft = RoleDraft(name="searchers", data_access=FULL)
+    await registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
+
+
+async def make_view(registry: Registry) -> None:
+    draft = ViewDraft(name="all", principal_dimension="team")
+    await registry.views.create(draft, known=("team",), most=10, actor=ACTOR)
+
+
+async def make_connection(registry: Registry) -> None:
+    await registry.connections.create(ConnectionDraft(name="aws", cloud_provider="AWS"), most=10, actor=ACTOR)
+
+
+async def make_namespace(registry: Registry) -> None:
+    await registry.allocation.create_namespace("retail", name="Retail", description="", most=10, actor=ACTOR)
+
+
+@pytest.mark.parametrize(
+    ("make", "shown"),
+    [
+        (make_role, lambda registry: {role.name for role in registry.roles.all()}),
+        (make_view, lambda registry: registry.views.all()),
+        (make_connection, lambda registry: registry.connections.all()),
+        (make_namespace, lambda registry: registry.allocation.namespaces()),
+    ],
+)
+async def test_tables_in_memory_follow(
+    nodes: tuple[Registry, Registry], make: Callable[[Registry], Awaitable[None]], shown: Callable[[Registry], object]
+) -> None:
+    """What one makes, the other shows after its next look."""
+    here, there = nodes
+    before = shown(there)
+    await make(here)
+    assert before == shown(there) != shown(here)
+    await there.follow()
+    assert shown(here) == shown(there)
+
+
+async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[Registry, Registry]) -> None:
+    """A table follows what is gone, too."""
+    here, there = nodes
+    view = await here.views.create(
+        ViewDraft(name="all", principal_dimension="team"), known=("team",), most=10, actor=ACTOR
+    )
+    draft = BudgetDraft(
+        name="b", view_id=view.id, planned={}, default_amount="10", alerts={"100": "Y"}, forecast_alerts={}
+    )
+    budget = await here.budgets.create(draft, known=("team",), most=10, actor=ACTOR)
+    await there.follow()
+    assert [budget] == there.budgets.all()
+    await here.budgets.delete(budget.id, actor=ACTOR)
+    await there.follow()
+    assert [] == there.budgets.all()
+
+
+async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> None:
+    """Of two keys of one name one is made, and the numbers of the audit list have no gap."""
+    made = [node.keys.create(name="one", scopes=[INGEST], actor=ACTOR) for node in nodes * 4]
+    outcomes = await asyncio.gather(*made, return_exceptions=True)
+    assert 7 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
+    await asyncio.gather(*(node.keys.disable("one", actor=ACTOR) for node in nodes * 3))
+    assert list(range(1, 8)) == sorted(row.id for row in await audit_rows(nodes[0]))
+
+
+async def test_who_missed_too_much_reads_everything(
+    nodes: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of changes is bounded; what is older is found in the tables."""
+    here, there = nodes
+    monkeypatch.setattr(store, "KEPT_CHANGES", 10)
+    await make_view(here)
+    await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    for _ in range(99):
+        await here.keys.disable("one", actor=ACTOR)
+    await there.follow()
+    assert (1, 1) == (len(there.views.all()), len(there.keys.all()))
+
+
+async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry]) -> None:
+    """Memory is in step with it; the version moves for those of others alone."""
+    here, there = nodes
+    await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    assert () == tuple((await here.follow()).changed or ())
+    before = there.version
+    await there.follow()
+    assert before + 1 == there.version
+
+
+async def test_memory_that_was_not_looked_after_is_not_fresh(
+    nodes: tuple[Registry, Registry], clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second after the last look that worked, until the next one."""
+    here, there = nodes
+    _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    clock.move(LOOKED_S)
+    assert there.is_fresh
+    clock.move(0.1)
+    assert not there.is_fresh
+
+    async def fails(since: int | None) -> None:
+        raise SpoolUnavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresRegistry, "news", lambda self, since: fails(since))
+        with pytest.raises(SpoolUnavailable):
+            await there.follow()
+    assert (False, None) == (there.is_fresh, there.keys.find(secret))
+    await there.follow()
+    assert there.is_fresh and there.keys.find(secret) is not None
+
+
+async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, Registry]) -> None:
+    """The row decides, not memory."""
+    here, there = nodes
+    await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await there.follow()
+    await here.keys.delete("one", confirm="one", actor=ACTOR)
+    with pytest.raises(NotThere):
+        await there.keys.disable("one", actor=ACTOR)
