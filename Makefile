@@ -48,6 +48,12 @@ $(VENV)/promtool.stamp: $(VENV)/run.stamp
 	) || echo "the tests of the alerts are skipped: promtool cannot be had (.venv/promtool.log)"
 	@touch $@
 
+# The tests of the storage on PostgreSQL start servers of their own, as a user without privileges.
+$(VENV)/postgres.stamp: tests/postgres_programs.sh $(VENV)/run.stamp
+	@tests/postgres_programs.sh $(VENV)/postgresql >$(VENV)/postgresql.log 2>&1 || \
+	  echo "the tests of PostgreSQL are skipped: it cannot be had ($(VENV)/postgresql.log)"
+	@touch $@
+
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
@@ -56,7 +62,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 
 # Three lanes on two cores: most parts wait for processes and disks for half of their time. The longest part begins first;
 # with a failure the others still run to their end.
-test: $(VENV)/test.stamp $(VENV)/chromium.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
+test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -k -j 3 test-integration test-program test-faults test-browser test-code lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.
@@ -71,13 +77,13 @@ test-program: $(VENV)/test.stamp $(VENV)/promtool.stamp
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(BROWSER)
 
-test-faults: $(VENV)/test.stamp
+test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(FAULTS)
 
-test-integration: $(VENV)/test.stamp
+test-integration: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(INTEGRATION)
 
-test-code: $(VENV)/test.stamp
+test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(BROWSER) $(FAULTS) $(INTEGRATION))
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own

@@ -31,6 +31,7 @@ SETTINGS = {
 }
 # For tests of what is kept, not of what survives: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"  # where `make test` puts the packages without being root
 _NUMBERS = itertools.count()
 
 
@@ -72,9 +73,10 @@ def programs() -> Path | None:
     named = os.environ.get("TOLLHOUSE_POSTGRES")
     if named:
         return Path(named)
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if found:
-        return found[-1].parent
+    for place in (Path("/"), UNPACKED):
+        found = sorted(place.glob("usr/lib/postgresql/*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+        if found:
+            return found[-1].parent
     own = shutil.which("initdb")
     return Path(own).parent if own else None
 
@@ -93,9 +95,23 @@ def run(program: str, *arguments: str) -> None:
     assert folder is not None
     command = [str(folder / program), *arguments]
     done = subprocess.run(
-        command, user=user(), cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command,
+        user=user(),
+        env=environment(),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}"
+
+
+def environment() -> dict[str, str]:
+    """Where the programs find libraries that were unpacked beside them."""
+    libraries = ":".join(str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu"))
+    return {**os.environ, "LD_LIBRARY_PATH": libraries} if libraries else dict(os.environ)
 
 
 def free_port() -> int:
