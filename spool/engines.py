@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from spool.errors import SpoolError
+from spool.settings import POSTGRES, SQLITE, StorageSettings
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
-SQLITE, MEMORY = "sqlite", "memory"
+__all__ = [
+    "ENGINES", "MEMORY", "POSTGRES", "SQLITE", "engine_of", "open_storage", "problems", "recover",
+]  # fmt: skip
+
+MEMORY = "memory"
 # Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's library.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
@@ -16,10 +22,36 @@ ENGINES: Mapping[str, str] = {
 }
 
 
+# An engine's library that is not installed with Tollhouse: the extra of that name brings it.
+EXTRAS = {"psycopg": "postgres"}
+
+
 def engine_of(name: str) -> Engine:
-    """The engine of that name."""
-    engine: Engine = import_module(ENGINES[name]).ENGINE
+    """The engine of that name; SpoolError where its library is not installed."""
+    try:
+        engine: Engine = import_module(ENGINES[name]).ENGINE
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        raise SpoolError(
+            f'storage.engine = "{name}" needs {error.name}: pip install "tollhouse[{EXTRAS[error.name]}]"'
+        ) from error
     return engine
+
+
+def problems(settings: StorageSettings) -> Iterator[str]:
+    """Every reason why the storage of a configuration cannot be used."""
+    if settings.engine == SQLITE:
+        if settings != StorageSettings():
+            yield 'storage: its other settings are for storage.engine = "postgres", and it is "sqlite"'
+        return
+    try:
+        administration = engine_of(settings.engine).administration
+    except SpoolError as error:
+        yield str(error)
+        return
+    if administration is not None:
+        yield from administration.problems(settings)
 
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:

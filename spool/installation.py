@@ -25,7 +25,9 @@ def installation_secret(directory: Path) -> bytes:
     try:
         secret = path.read_bytes()
     except FileNotFoundError:
-        return _create(path)
+        secret = secrets.token_bytes(SIZE)
+        make_secret(path, secret)
+        return secret
     if len(secret) != SIZE:
         raise SpoolError(f"{path} is damaged: restore it from a backup, or every key must be created again")
     return secret
@@ -36,9 +38,8 @@ def derived(secret: bytes, use: str) -> bytes:
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
 
-def _create(path: Path) -> bytes:
+def make_secret(path: Path, secret: bytes) -> None:
     """Write beside and rename, so that a crash leaves the whole file or none."""
-    secret = secrets.token_bytes(SIZE)
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -49,4 +50,3 @@ def _create(path: Path) -> bytes:
         os.close(descriptor)
     draft.rename(path)
     flush_directory(path.parent)
-    return secret

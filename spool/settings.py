@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -40,6 +41,37 @@ def setting(
     if isinstance(default, dict):
         return cast("Value", field(default_factory=default.copy, **options))
     return field(default=default, **options)
+
+
+SQLITE, POSTGRES = "sqlite", "postgres"
+REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
+SHARED = ("hold", "duplicate_window", "duplicate_ids", "retention")  # of [spool]: the same on all nodes of one storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Which engine keeps everything: files in `data_dir`, or a PostgreSQL that several gateways share."""
+
+    engine: str = setting(SQLITE, "files in `data_dir`, or PostgreSQL", choices=(SQLITE, POSTGRES))
+    dsn_file: Path | None = setting(
+        None, "a file with the address of the PostgreSQL in libpq's form, such as `host=a,b dbname=tollhouse`"
+    )
+    dsn_env: str = setting("", "or the environment variable that holds it")
+    schema: str = setting("tollhouse", "the schema in that database; one installation has it for itself")
+    secret_file: Path | None = setting(
+        None, "the installation's secret, the same file on every node; `tollhouse storage init` makes it"
+    )
+    durability: str = setting(
+        REPLICATED,
+        "what stands behind a 2xx: a synchronous standby (nothing is kept without one), a platform that replicates by "
+        "itself, or the disk of one machine",
+        choices=(REPLICATED, PLATFORM, LOCAL),
+    )
+    pooler: str = setting(
+        "none", "`transaction`: between Tollhouse and PostgreSQL is a pgbouncer", choices=("none", "transaction")
+    )
+    commit_timeout: Duration = setting(10.0, "how long a commit waits for the standby", edge="503", least=1)
+    node_name: str = setting("", "how this node is shown; empty: the name of the machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

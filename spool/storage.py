@@ -6,7 +6,7 @@ The seam of the storage: everything that a Tollhouse keeps, whatever engine keep
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
-from spool.settings import ContainerSettings, SpoolSettings
+from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
 
 
@@ -48,6 +48,7 @@ class StorageOptions:
     registry_clock: Clock | None = None
     new_registry: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that nodes share
 
 
 async def _no_copies(into: Path) -> None:
@@ -111,13 +112,31 @@ async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Administration:
+    """
+    What an engine that several nodes share can do with its storage while no server has it open.
+
+    `problems`: every reason why a configuration cannot be used. `make` makes what is missing, `bring_up_to_date` brings
+    it to the version of this Tollhouse, `status` describes it (`problem`: why nothing is kept), and `change` changes
+    settings of all nodes. Their answers are for the operator.
+    """
+
+    problems: Callable[[StorageSettings], Iterable[str]]
+    make: Callable[[StorageSettings, SpoolSettings], Awaitable[Mapping[str, object]]]
+    bring_up_to_date: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]
+    status: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]
+    change: Callable[[StorageSettings, Mapping[str, float]], Awaitable[Mapping[str, float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Engine:
     """
     What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
 
     `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
     a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring into the log what it
-    does not have of a damaged file's records; NotAllowed for a file of which nothing can be read.
+    does not have of a damaged file's records; NotAllowed for a file of which nothing can be read. `administration`:
+    None where the storage is of one node.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
@@ -125,3 +144,4 @@ class Engine:
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
+    administration: Administration | None = None

@@ -18,12 +18,23 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from spool.clock import Clock, SystemClock
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
+from spool.steady_clock import SteadyClock
 
-__all__ = ["ALREADY_THERE", "CommitUnknown", "Connection", "Database", "Lane", "Unconfirmed", "UniqueViolation"]
+__all__ = [
+    "ALREADY_THERE",
+    "CommitUnknown",
+    "Connection",
+    "Database",
+    "Lane",
+    "Unconfirmed",
+    "UniqueViolation",
+    "parsed",
+]
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -300,7 +311,8 @@ class Database:
         commit_timeout_s: float = 10.0,
     ) -> None:
         target, pause = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s), _Pause()
-        self.schema = sql.Identifier(schema).as_string(None)
+        self.name = schema
+        self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         self.append = Lane(target, pause, "append", 1)
@@ -318,12 +330,20 @@ class Database:
 
     def now(self) -> float | None:
         """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""
-        return None if self._clock is None or isinstance(self._clock, SystemClock) else self._clock.now()
+        return None if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock) else self._clock.now()
 
     async def close(self) -> None:
         """Finish what is under way and disconnect; idempotent."""
         for lane in (self.append, self.pool, self.control):
             await lane.close()
+
+
+def parsed(dsn: str) -> dict[str, str]:
+    """The parameters of an address in libpq's form; ValueError, which does not show it, if it is none."""
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.ProgrammingError as error:
+        raise ValueError("storage: the address of the PostgreSQL is not in libpq's form") from error
 
 
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"

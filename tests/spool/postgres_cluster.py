@@ -30,6 +30,7 @@ SETTINGS = {
     "logging_collector": "off",
 }
 # For tests of what is kept, not of what survives: nothing waits for the disk.
+STANDBY = "standby"
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"  # where `make test` puts the packages without being root
 _NUMBERS = itertools.count()
@@ -55,17 +56,63 @@ class Server:
     def dsn(self) -> str:
         return f"host=127.0.0.1 port={self.port} user=tollhouse dbname=postgres sslmode=disable"
 
+    @property
+    def is_running(self) -> bool:
+        return (self.folder / "postmaster.pid").exists()
+
     def initialise(self) -> None:
         run("initdb", "-D", str(self.folder), "-U", "tollhouse", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     def start(self) -> None:
         """Start and wait until it answers."""
-        with (self.folder / "postgresql.auto.conf").open("w") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+        self._write()
         run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "server.log"), "start")
 
     def stop(self, *, how: str = "immediate") -> None:
         run("pg_ctl", "-D", str(self.folder), "-w", "-m", how, "stop")
+
+    def change(self, **settings: str) -> None:
+        """Change settings of the running server, which takes them over."""
+        self._settings.update(settings)
+        self._write()
+        self.execute("SELECT pg_reload_conf()")
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """One statement in a connection of its own; its rows, if any."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _write(self) -> None:
+        with (self.folder / "postgresql.auto.conf").open("w") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+
+
+class Pair:
+    """A primary and the synchronous standby that every commit waits for; both flush to the disk."""
+
+    def __init__(self, place: Path) -> None:
+        self.primary = Server(place / "primary", {"synchronous_standby_names": STANDBY})
+        conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={STANDBY}"
+        self.standby = Server(place / "standby", {"primary_conninfo": conninfo})
+
+    @property
+    def dsn(self) -> str:
+        """Of both: whichever takes writes."""
+        ports = f"{self.primary.port},{self.standby.port}"
+        return f"host=127.0.0.1,127.0.0.1 port={ports} user=tollhouse dbname=postgres sslmode=disable"
+
+    def start(self) -> None:
+        self.primary.initialise()
+        self.primary.start()
+        port = str(self.primary.port)
+        run("pg_basebackup", "-D", str(self.standby.folder), "-h", "127.0.0.1", "-p", port, "-U", "tollhouse",
+            "-c", "fast", "-R", "--no-sync")  # fmt: skip
+        self.standby.start()
+
+    def promote(self) -> None:
+        """Make the standby a primary that waits for nobody."""
+        run("pg_ctl", "-D", str(self.standby.folder), "-w", "promote")
 
 
 def programs() -> Path | None:
@@ -147,6 +194,20 @@ def cluster() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A primary with its synchronous standby, for one test that stops or promotes them."""
+    with folder() as path:
+        both = Pair(path)
+        both.start()
+        try:
+            yield both
+        finally:
+            for server in (both.standby, both.primary):
+                if server.is_running:
+                    server.stop()
 
 
 @pytest.fixture

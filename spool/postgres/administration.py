@@ -1,0 +1,119 @@
+"""What `tollhouse storage` does: makes, brings up to date, describes and changes what all nodes share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from spool.errors import NotAllowed
+from spool.postgres.address import make_secret_file, open_database, problems, read_secret
+from spool.postgres.database import Connection, Database
+from spool.postgres.facts import agree, change_settings, read_settings
+from spool.postgres.migrations import VERSION, found_version, migrate
+from spool.settings import REPLICATED, SHARED, SpoolSettings, StorageSettings
+from spool.storage import Administration
+
+LOOK = """
+    SELECT current_setting('server_version'), current_setting('synchronous_standby_names'),
+           (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+           (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
+              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = %s AND c.relkind = 'r')"""
+
+
+async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
+    """Make the secret, the schema and its facts where they are not there yet; what was made."""
+    made = make_secret_file(storage)
+    secret = read_secret(storage)
+    async with _opened(storage) as database:
+        before = await found_version(database)
+        await migrate(database)
+        facts = await agree(database, secret, settings)
+    return {
+        "secret_file": str(storage.secret_file),
+        "secret_made": made,
+        "schema": storage.schema,
+        "version_before": before,
+        "version": VERSION,
+        "incarnation": facts.incarnation,
+    }
+
+
+async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
+    """Bring the schema to the version of this Tollhouse."""
+    async with _opened(storage) as database:
+        before = await found_version(database)
+        if not before:
+            raise NotAllowed(f"there is no schema {storage.schema} yet: run tollhouse storage init")
+        await migrate(database)
+        return {"schema": storage.schema, "version_before": before, "version": max(before, VERSION)}
+
+
+async def status(storage: StorageSettings) -> Mapping[str, object]:
+    """What the storage is, and whether it may keep anything."""
+    async with _opened(storage) as database:
+        began = time.perf_counter()
+        server, standbys, connected, size = await database.read(lambda connection: _look(database, connection))
+        elapsed_s = time.perf_counter() - began
+        version = await found_version(database)
+        shared = await read_settings(database) if version else {}
+    problem = ""
+    if not version:
+        problem = "the schema is not made yet: run tollhouse storage init"
+    elif storage.durability == REPLICATED and not standbys:
+        problem = (
+            "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "
+            'storage.durability = "replicated"'
+        )
+    elif storage.durability == REPLICATED and not connected:
+        problem = "no synchronous standby is connected: commits wait, and senders get 503"
+    return {
+        "engine": storage.engine,
+        "server": f"PostgreSQL {server}",
+        "schema": storage.schema,
+        "version": version,
+        "own_version": VERSION,
+        "bytes": int(size),
+        "durability": storage.durability,
+        "synchronous_standby_names": standbys,
+        "synchronous_standbys": connected,
+        "answer_ms": round(elapsed_s * 1000, 1),
+        "settings": shared,
+        "problem": problem,
+    }
+
+
+async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapping[str, float]:
+    """Change settings that all nodes share; each takes them at its next start."""
+    unknown = sorted(set(changes) - set(SHARED))
+    if unknown:
+        raise NotAllowed(f"spool.{unknown[0]} is not shared by nodes: change it in each configuration")
+    async with _opened(storage) as database:
+        if not await found_version(database):
+            raise NotAllowed(f"there is no schema {storage.schema} yet: run tollhouse storage init")
+        before = await read_settings(database)
+        after = {**before, **changes}
+        if after["hold"] >= after["retention"]:
+            raise NotAllowed("hold must be shorter than retention, or records expire before they are sent")
+        return await change_settings(database, changes)
+
+
+@asynccontextmanager
+async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
+    database = open_database(storage)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def _look(database: Database, connection: Connection) -> tuple[str, str, int, int]:
+    row = connection.execute(LOOK, (database.name,)).fetchone()
+    assert row is not None
+    return row[0], row[1], row[2], row[3]
+
+
+ADMINISTRATION = Administration(
+    problems=problems, make=make, bring_up_to_date=bring_up_to_date, status=status, change=change
+)

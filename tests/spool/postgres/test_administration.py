@@ -1,0 +1,114 @@
+"""What `tollhouse storage` does: what the nodes of one installation share is made once and changed for all."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spool.errors import NotAllowed, SpoolError
+from spool.postgres.address import open_database, problems, read_secret
+from spool.postgres.administration import bring_up_to_date, change, make, status
+from spool.postgres.facts import agree
+from spool.postgres.migrations import VERSION
+from spool.settings import LOCAL, SpoolSettings, StorageSettings
+from tests.spool.postgres_cluster import Schema
+
+SETTINGS = SpoolSettings()
+
+
+@pytest.fixture
+def storage(fresh_schema: Schema, tmp_path: Path) -> StorageSettings:
+    """The settings of a node whose secret and schema are not made yet."""
+    dsn_file = tmp_path / "tollhouse.dsn"
+    dsn_file.write_text(fresh_schema.dsn + "\n")
+    return StorageSettings(
+        engine="postgres",
+        dsn_file=dsn_file,
+        schema=fresh_schema.name,
+        secret_file=tmp_path / "secret",
+        durability=LOCAL,
+    )
+
+
+@pytest.mark.asyncio
+async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
+    """Secret, schema and facts are made once; a second node's `init` finds them."""
+    with pytest.raises(NotAllowed, match="tollhouse storage init"):
+        await bring_up_to_date(storage)
+    first = await make(storage, SETTINGS)
+    assert (first["secret_made"], first["version_before"], first["version"]) == (True, 0, VERSION)
+    secret = read_secret(storage)
+    again = await make(storage, SETTINGS)
+    assert (again["secret_made"], again["version_before"]) == (False, VERSION)
+    assert (again["incarnation"], read_secret(storage)) == (first["incarnation"], secret)
+    assert await bring_up_to_date(storage) == {
+        "schema": storage.schema, "version_before": VERSION, "version": VERSION
+    }  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_another_secret_is_not_of_this_installation(storage: StorageSettings, tmp_path: Path) -> None:
+    """A node that was given another secret would know no key and no receipt: it does not start."""
+    await make(storage, SETTINGS)
+    other = replace(storage, secret_file=tmp_path / "other")
+    with pytest.raises(SpoolError, match=re.escape("copy the file that the other nodes have")):
+        await make(other, SETTINGS)
+
+
+@pytest.mark.asyncio
+async def test_the_installation_says_what_its_nodes_share(
+    storage: StorageSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node whose configuration differs takes the installation's settings and says so; `set` changes them for all."""
+    await make(storage, replace(SETTINGS, hold=5.0))
+    database = open_database(storage)
+    with caplog.at_level(logging.WARNING):
+        facts = await agree(database, read_secret(storage), replace(SETTINGS, max_bytes=1 << 40))
+    assert facts.settings == replace(SETTINGS, hold=5.0, max_bytes=1 << 40)
+    assert [record.setting for record in caplog.records if hasattr(record, "setting")] == ["hold"]
+    assert (await change(storage, {"hold": 7.0}))["hold"] == 7.0
+    assert (await agree(database, read_secret(storage), SETTINGS)).settings.hold == 7.0
+    for refused in ({"max_bytes": 1.0}, {"retention": 7.0}):
+        with pytest.raises(NotAllowed):
+            await change(storage, refused)
+    await database.close()
+
+
+@pytest.mark.asyncio
+async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
+    """No schema, or no standby where one is promised."""
+    assert "storage init" in str((await status(storage))["problem"])
+    await make(storage, SETTINGS)
+    assert (await status(storage))["problem"] == ""
+    assert "the standby is gone" in str((await status(replace(storage, durability="replicated")))["problem"])
+
+
+def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    """Each in the user's own key names, and none with the address, which may hold a password."""
+    dsn_file = tmp_path / "dsn"
+    good = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
+
+    def found(dsn: str) -> str:
+        dsn_file.write_text(dsn)
+        return "; ".join(problems(good))
+
+    for dsn in (
+        "dbname=a", "host=/run/postgresql", "host=localhost,::1", "postgresql://u:hidden@127.0.0.1/a",
+        "host=db.example.com sslmode=verify-full",
+    ):  # fmt: skip
+        assert found(dsn) == ""
+    assert "sslmode=verify-full" in found("host=db.example.com")
+    assert "sslmode=verify-full" in found("host=localhost,db.example.com sslmode=require")
+    assert "libpq" in found("password=hidden what")
+    assert "hidden" not in found("password=hidden what")
+    assert "empty" in found(" \n")
+    dsn_file.unlink()
+    assert "cannot be read" in "; ".join(problems(good))
+    assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_file=None)))
+    assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_env="DSN")))
+    assert "storage.secret_file" in "; ".join(problems(replace(good, secret_file=None)))
+    assert "storage.schema" in "; ".join(problems(replace(good, schema="x" * 64)))

@@ -1,0 +1,71 @@
+"""A commit is one when the standby has confirmed it, and stays one when the primary is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.database import CommitUnknown, Connection, Database, Unconfirmed
+from tests.spool.postgres_cluster import Pair
+
+pytestmark = pytest.mark.asyncio
+
+TIMEOUT_S = 0.3
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+def insert(connection: Connection, n: int) -> None:
+    connection.execute("INSERT INTO kept VALUES (%s)", (n,))
+
+
+async def kept(database: Database) -> list[int]:
+    return await database.read(lambda connection: [n for (n,) in connection.execute("SELECT n FROM kept ORDER BY n")])
+
+
+async def was_kept(database: Database, n: int) -> bool:
+    try:
+        await database.transaction(lambda connection: insert(connection, n))
+    except SpoolUnavailable:
+        await asyncio.sleep(0.05)  # there is a pause between two attempts to connect
+        return False
+    return True
+
+
+async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> None:
+    """
+    COMMIT succeeds with a warning when its wait for the standby is ended, and that is an error here.
+
+    It holds for a transaction, for a statement of its own and for a session that somebody ends. Then the primary is
+    lost: every verb fails at once, and goes on with the standby once that is promoted.
+    """
+    pair.primary.execute("CREATE TABLE kept (n int PRIMARY KEY)")
+    database = Database(pair.dsn, commit_timeout_s=TIMEOUT_S)
+    await database.transaction(lambda connection: insert(connection, 1))
+    pair.standby.stop()
+    with pytest.raises(Unconfirmed):
+        await database.transaction(lambda connection: insert(connection, 2))
+    with pytest.raises(Unconfirmed):
+        await database.run(lambda connection: insert(connection, 3))
+    assert await kept(database) == [1, 2, 3]  # they stand, and would be gone with the primary
+
+    patient = Database(pair.dsn, commit_timeout_s=60.0)
+    waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
+    while not await asyncio.to_thread(pair.primary.execute, WAITING):
+        pass
+    pair.primary.execute(WAITING.replace("pid", "pg_terminate_backend(pid)", 1))
+    with pytest.raises(CommitUnknown):
+        await waiting
+
+    pair.standby.start()
+    await patient.transaction(lambda connection: insert(connection, 5))
+    pair.primary.stop()
+    with pytest.raises(SpoolUnavailable):
+        await patient.transaction(lambda connection: insert(connection, 6))
+    pair.promote()
+    while not await was_kept(patient, 6):
+        pass
+    assert await kept(patient) == [1, 2, 3, 4, 5, 6]  # the standby had taken up what it missed before it confirmed 5
+    for one in (database, patient):
+        await one.close()
