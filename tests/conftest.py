@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-from tests.spool.postgres_cluster import cluster, fresh_schema, pair
+from tests.spool.postgres_cluster import cluster, fresh_schema, pair, pooler
 
-__all__ = ["cluster", "fresh_schema", "pair"]  # fixtures for whoever tests PostgreSQL's engine
+__all__ = ["cluster", "fresh_schema", "pair", "pooler"]  # fixtures for whoever tests PostgreSQL's engine
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,6 +195,57 @@ def cluster() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture
+def pooler(cluster: Server) -> Iterator[str]:
+    """The address of a pgbouncer before the shared server, which gives a connection for a transaction at a time."""
+    program = pooler_program()
+    if program is None:
+        pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
+    port = free_port()
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": str(port),
+        "auth_type": "any",
+        "pool_mode": "transaction",
+        "default_pool_size": "2",
+        "unix_socket_dir": "",
+    }
+    target = f"host=127.0.0.1 port={cluster.port} user=tollhouse dbname=postgres"
+    with folder() as path:
+        file = path / "pgbouncer.ini"
+        lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
+        file.write_text(f"[databases]\npostgres = {target}\n[pgbouncer]\n{lines}\n")
+        file.chmod(0o644)
+        process = subprocess.Popen(
+            [program, "-q", str(file)], user=user(), env=environment(), cwd="/", stderr=subprocess.DEVNULL
+        )
+        dsn = f"host=127.0.0.1 port={port} user=tollhouse dbname=postgres sslmode=disable"
+        try:
+            while process.poll() is None and not answers(dsn):
+                time.sleep(0.02)
+            assert process.poll() is None, "pgbouncer ended at once"
+            yield dsn
+        finally:
+            process.kill()
+            process.wait()
+
+
+def pooler_program() -> str | None:
+    """The path of pgbouncer; None where there is none."""
+    for path in (Path("/usr/sbin/pgbouncer"), UNPACKED / "usr/sbin/pgbouncer"):
+        if path.exists():
+            return str(path)
+    return shutil.which("pgbouncer")
+
+
+def answers(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @pytest.fixture
