@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-from tests.spool.postgres_cluster import cluster, fresh_schema, pair, pooler
+from tests.spool.postgres_cluster import cluster, fresh_schema, new_schema, pair, pooler, schemas
 
-__all__ = ["cluster", "fresh_schema", "pair", "pooler"]  # fixtures for whoever tests PostgreSQL's engine
+__all__ = [
+    "cluster",
+    "fresh_schema",
+    "new_schema",
+    "pair",
+    "pooler",
+    "schemas",
+]  # fixtures for whoever tests PostgreSQL's engine
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

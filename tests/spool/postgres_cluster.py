@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
+
+from spool.postgres.migrations import SCRIPTS, script
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -262,9 +265,79 @@ def pair() -> Iterator[Pair]:
                     server.stop()
 
 
+class Schemas:
+    """
+    Schemas for tests that open a storage: to make sixty tables takes longer than most of these tests.
+
+    A schema that was used is emptied for the next test: it is again as the migrations made it.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._dsn = server.dsn
+        self._connection = psycopg.connect(server.dsn, autocommit=True)
+        self._connection.execute("SET client_min_messages = warning; SET lock_timeout = '10s'")
+        self._free: list[Schema] = []
+
+    def take(self) -> Schema:
+        return self._free.pop() if self._free else Schema(dsn=self._dsn, name=f"test_{next(_NUMBERS)}")
+
+    def give_back(self, schema: Schema) -> None:
+        """Once nobody has it open any more."""
+        found = self._connection.execute(KINDS, (schema.name,)).fetchall()
+        made, first = first_state(schema.name)
+        tables = {name for name, kind in found if kind in "rp"}
+        if not tables >= made:  # nobody opened a storage in it
+            self._connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
+            return
+        statements = [f"DROP TABLE IF EXISTS {schema.name}.{name}" for name in sorted(tables - made)]
+        statements += [f"DELETE FROM {schema.name}.{name}" for name in sorted(made - {"facts"})]
+        statements.append(f"DELETE FROM {schema.name}.facts WHERE name NOT IN ('version', 'oldest_node')")
+        statements += [f"ALTER SEQUENCE {schema.name}.{name} RESTART" for name, kind in found if kind == "S"]
+        self._connection.execute(";\n".join([*statements, *first]).encode())
+        self._free.append(schema)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+KINDS = """
+    SELECT c.relname, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'S')"""
+
+
+def first_state(schema: str) -> tuple[set[str], list[str]]:
+    """The tables that the migrations make, and the statements that put rows into them."""
+    text = "\n".join(script(name) for name in SCRIPTS).replace("{schema}", schema)
+    statements = [re.sub(r"(?m)^\s*--.*$", "", one).strip() for one in text.split(";")]
+    tables = set(re.findall(rf"CREATE TABLE {schema}\.(\w+)", text)) | {"facts"}
+    return tables, [one for one in statements if one.startswith("INSERT")]
+
+
+@pytest.fixture(scope="session")
+def schemas(cluster: Server) -> Iterator[Schemas]:
+    """The schemas of the shared server that tests use in turn."""
+    opened = Schemas(cluster)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
+    """Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it."""
+    taken: list[Schema] = []
+
+    def take() -> Schema:
+        taken.append(schemas.take())
+        return taken[-1]
+
+    yield take
+    for schema in taken:
+        schemas.give_back(schema)
+
+
 @pytest.fixture
 def fresh_schema(cluster: Server) -> Iterator[Schema]:
-    """A schema of the test's own on the shared server."""
+    """A schema of the test's own on the shared server, not made yet and dropped after the test."""
     schema = Schema(dsn=cluster.dsn, name=f"test_{next(_NUMBERS)}")
     yield schema
     drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from spool.errors import SpoolFromTheFuture
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import KEEP, VERSION, found_version, migrate
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,3 +50,35 @@ async def test_a_node_works_beside_the_next_version_alone(
     else:
         await migrate(database)
         assert await found_version(database) == version
+
+
+async def test_a_schema_that_is_used_again_is_as_it_was_made(
+    new_schema: Callable[[], Schema], schemas: Schemas
+) -> None:
+    """What the tests of this engine stand on: no row, partition or number of one test is met by the next."""
+    schema = new_schema()
+    database = Database(schema.dsn, schema=schema.name)
+    await migrate(database)
+    made = await contents(database)
+    tables, _ = first_state(schema.name)
+    assert tables == {name for name, _ in made}
+    for text in ("CREATE TABLE {schema}.left_over (n int)", "INSERT INTO {schema}.facts VALUES ('left', 'over')"):
+        await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
+    schemas.give_back(schema)
+    assert schemas.take() == schema
+    assert await contents(database) == made
+    await database.close()
+
+
+async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...]]]]:
+    """Each table's name with its rows, without the times at which they were made."""
+
+    def read(connection: Connection) -> list[tuple[str, list[tuple[object, ...]]]]:
+        tables = [name for name, kind in connection.execute(KINDS, (database.name,)) if kind != "S"]
+        found = []
+        for table in sorted(tables):
+            rows = connection.execute(database.sql(f"SELECT * FROM {{schema}}.{table}")).fetchall()
+            found.append((table, [tuple(cell for cell in row if not isinstance(cell, float)) for row in rows]))
+        return found
+
+    return await database.read(read)
