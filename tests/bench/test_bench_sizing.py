@@ -9,13 +9,22 @@ import pytest
 
 from tests.bench.sizing.__main__ import DOCUMENT, FIGURES, computed, taken_over
 from tests.bench.sizing.computing import carried, figures_of, limits, needs
+from tests.bench.sizing.shared import (
+    LEAST_GATEWAYS,
+    gateways_for,
+    one_database,
+    shared_figures_of,
+    shared_limits,
+    shared_needs,
+)
 
 
 def test_the_page_is_as_its_constants_say() -> None:
     """A changed constant or default changes the page, in the same commit."""
-    figures = figures_of(json.loads(FIGURES.read_text()))
+    document = json.loads(FIGURES.read_text())
     text = DOCUMENT.read_text()
-    assert computed(text, figures) == text, "run python -m tests.bench.sizing"
+    again = computed(text, figures_of(document), shared_figures_of(document))
+    assert again == text, "run python -m tests.bench.sizing"
 
 
 def test_a_machine_twice_as_fast_needs_half_the_machines() -> None:
@@ -50,8 +59,43 @@ def test_a_benchmark_gives_the_constants() -> None:
     assert after["record_bytes"] == before["record_bytes"]
 
 
-@pytest.mark.parametrize("name", ["limits", "carried", "needs"])
+@pytest.mark.parametrize("name", ["limits", "carried", "needs", "shared limits", "shared needs"])
 def test_a_page_without_a_place_is_told(name: str) -> None:
     text = DOCUMENT.read_text().replace(f"<!-- end: {name} -->", "")
+    document = json.loads(FIGURES.read_text())
     with pytest.raises(Exception, match=name):
-        computed(text, figures_of(json.loads(FIGURES.read_text())))
+        computed(text, figures_of(document), shared_figures_of(document))
+
+
+def test_the_head_is_held_for_the_trip_the_flush_and_every_record() -> None:
+    """Those of the others count, too: more gateways on one database carry less of it each."""
+    shared = replace(
+        shared_figures_of(json.loads(FIGURES.read_text())),
+        trip_ms=1.0, flush_ms=2.0, head_own_us=4.0, head_foreign_us=1.0,
+    )  # fmt: skip
+    assert shared.hold_s(1_000, 1) == pytest.approx(0.007)
+    assert shared.hold_s(1_000, 3) == pytest.approx(0.009)
+    assert shared.head_at_most(3) > shared.head_at_most(10)
+    assert shared.head(4_096, 3) > shared.head(100, 3)
+
+
+def test_one_database_ends_where_its_head_is_busy() -> None:
+    """Slower gateways are more gateways, each of which follows the others, so the head ends earlier."""
+    document = json.loads(FIGURES.read_text())
+    shared = shared_figures_of(document)
+    fast = replace(figures_of(document), cpu_us={"100": 33.0, "10": 50.0, "1": 200.0}, workers_factor=1.0)
+    slow = replace(fast, cpu_us={"100": 99.0, "10": 150.0, "1": 600.0})
+    assert one_database(fast, shared) > one_database(slow, shared)
+    assert gateways_for(10, fast, shared) == LEAST_GATEWAYS
+    assert gateways_for(100_000, slow, shared) > gateways_for(100_000, fast, shared)
+    assert "| 1,000 | 1 | 3 |" in shared_needs(slow, shared)
+    assert "one head: split the senders" in shared_needs(slow, shared).splitlines()[-1]
+    with pytest.raises(ValueError, match="follows"):
+        gateways_for(10_000_000, fast, shared)
+
+
+def test_the_lowest_limit_of_one_database_stands_first() -> None:
+    document = json.loads(FIGURES.read_text())
+    lines = shared_limits(figures_of(document), shared_figures_of(document)).splitlines()[2:]
+    firsts = [int(line.split("|")[1].replace(",", "")) for line in lines]
+    assert sorted(firsts) == firsts

@@ -15,11 +15,13 @@ import click
 
 from tests.acceptance.conftest import ROOT
 from tests.bench.sizing.computing import SizingFigures, carried, figures_of, limits, needs
+from tests.bench.sizing.shared import SharedFigures, shared_figures_of, shared_limits, shared_needs
 
 FIGURES = ROOT / "docs/sizing-figures.json"
 DOCUMENT = ROOT / "docs/sizing.md"
 SCENARIOS = {"100x8": "100", "10x32": "10", "1x64": "1"}
 TABLES = {"limits": limits, "carried": carried, "needs": needs}
+SHARED_TABLES = {"shared limits": shared_limits, "shared needs": shared_needs}
 
 
 def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -38,9 +40,11 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
     }  # fmt: skip
 
 
-def computed(text: str, figures: SizingFigures) -> str:
+def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
     """The document with its tables as the constants say."""
-    for name, table in TABLES.items():
+    tables = {name: table(figures) for name, table in TABLES.items()}
+    tables |= {name: table(figures, shared) for name, table in SHARED_TABLES.items()}
+    for name, table in tables.items():
         begin, end = f"<!-- computed: {name} -->\n", f"<!-- end: {name} -->"
         before, found, rest = text.partition(begin)
         _, ended, after = rest.partition(end)
@@ -48,7 +52,7 @@ def computed(text: str, figures: SizingFigures) -> str:
             raise click.ClickException(
                 f"{DOCUMENT.name} has no place for the table {name!r}: {begin.strip()} ... {end}"
             )
-        text = f"{before}{begin}\n{table(figures)}\n\n{end}{after}"
+        text = f"{before}{begin}\n{table}\n\n{end}{after}"
     return text
 
 
@@ -60,7 +64,7 @@ def sizing(measured: Path | None) -> None:
     if measured is not None:
         document = taken_over(document, json.loads(measured.read_text()))
         FIGURES.write_text(json.dumps(document, indent=1) + "\n")
-    DOCUMENT.write_text(computed(DOCUMENT.read_text(), figures_of(document)))
+    DOCUMENT.write_text(computed(DOCUMENT.read_text(), figures_of(document), shared_figures_of(document)))
 
 
 if __name__ == "__main__":
