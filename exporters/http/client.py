@@ -14,16 +14,14 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
-from isal import igzip
 
 from exporters.errors import Misconfigured, Retryable
+from exporters.http import compression
 from exporters.http.answers import HttpAnswer, problem, redact
 from spool.clock import Clock
 
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
-MIN_COMPRESSED_BYTES = 1024
-_GZIP_LEVEL = 1  # a ninth of the time of zlib's 6 for a few per cent more bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +41,10 @@ class Client:
         self._settings = settings
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def compresses(self) -> bool:
+        return self._settings.compression == "gzip"
 
     async def send(
         self,
@@ -68,10 +70,9 @@ class Client:
             sent["Authorization"] = authorization  # the bare key, no scheme
         if idempotency_key is not None:
             sent[settings.idempotency_header] = idempotency_key
-        if settings.compression == "gzip" and len(body) >= MIN_COMPRESSED_BYTES and "Content-Encoding" not in sent:
+        if self.compresses and len(body) >= compression.MIN_BYTES and "Content-Encoding" not in sent:
             sent["Content-Encoding"] = "gzip"
-            # Without a time in it, so that a repeat is the same bytes.
-            body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)
+            body = compression.gzipped(body)
         if secrets is None:
             secrets = (authorization or "", *(headers or {}).values())
         return await self._exchange(method, url, body, sent, [each for each in secrets if each], max_answer_bytes)

@@ -56,6 +56,8 @@ from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
 from gateway.normalise.reading.emails import Emails
 from gateway.rate_cards.card import CardUnreadable
+from gateway.workers.pool import WorkerPool
+from gateway.workers.process import starter
 from spool.clock import Clock
 from spool.installation import derived
 from spool.record import Inference, UsageEvent
@@ -110,6 +112,18 @@ class Assembler:
     def options(self, config: Config) -> Options:
         kept = frozenset(config.privacy.keep_attributes)
         return Options(keep_attributes=kept, host_id=config.devices.host_id, max_items=config.server.max_items)
+
+    def start_workers(self, metrics: Metrics) -> WorkerPool | None:
+        """None where the server does all work itself."""
+        server = self.config.server
+        if not server.workers:
+            return None
+        start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(server.worker_memory))
+        pool = WorkerPool(server.workers, start, silent_s=server.worker_timeout, observer=metrics)
+        pool.start()
+        metrics.watch_workers(lambda: pool.ready)
+        self.stack.push_async_callback(pool.close)
+        return pool
 
     async def start_access(self, local: Bearer | None = None) -> Access:
         access = Access(
@@ -183,7 +197,9 @@ class Assembler:
         }
         return intake, window, background
 
-    def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
+    def receiver_services(
+        self, access: Access, window: MergeWindow, metrics: Metrics, workers: WorkerPool | None
+    ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(
             access=access,
@@ -199,6 +215,7 @@ class Assembler:
             receiving=ReceivingSlots(server.max_grpc_messages),
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
+            workers=workers,
         )
 
     def stream_admission(self) -> StreamAdmission:

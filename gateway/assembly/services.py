@@ -111,7 +111,7 @@ async def _assemble(
     attribution = Attribution(config, secret=assembler.email_secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     deposits = assembler.deposits(attribution)
-    receivers = assembler.receiver_services(access, window, metrics)
+    receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
     billing = assembler.billing_sync(config)
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.

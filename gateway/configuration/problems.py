@@ -25,6 +25,8 @@ from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.registry.operators import ROLES, SESSION_LIFE_S
 
+LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
+MOST_WORKERS = 64
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen")
 MAX_LEDGER_TAGS = 8
 MOST_PULL_DAYS = 31
@@ -113,6 +115,10 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
     if server.max_inflight_bytes < server.max_body_bytes:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+    if server.workers and server.worker_memory < LEAST_WORKER_MEMORY * server.max_body_bytes:
+        yield f"server.worker_memory must be at least {LEAST_WORKER_MEMORY} times server.max_body_bytes"
+    if server.workers > MOST_WORKERS:
+        yield f"server.workers must be at most {MOST_WORKERS}"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
 

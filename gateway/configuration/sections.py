@@ -91,6 +91,22 @@ class ServerSettings:
         edge="the others wait 10 s, then 503 with `Retry-After`",
         least=2,
     )
+    workers: int = setting(
+        0,
+        "processes that decode bodies and encode deliveries for the server; 0: it does so itself: "
+        "[all cores](sizing.md#all-cores)",
+        edge="with more than 64 the server does not start",
+        least=0,
+    )
+    worker_memory: Size = setting(
+        512 * MIB,
+        "memory for the data of one worker; at least six times `max_body_bytes`",
+        edge="it is replaced; a body of which two end is refused with 400",
+        least=128 * MIB,
+    )
+    worker_timeout: Duration = setting(
+        30.0, "how long a worker with work may say nothing", edge="it is replaced, and its work is done again", least=1
+    )
     max_event_streams: int = setting(
         50, "open pages of the console and other readers of event streams", edge="503 with `Retry-After`", least=1
     )

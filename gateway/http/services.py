@@ -50,6 +50,7 @@ from gateway.normalise.options import Options
 from gateway.recommendations.adviser import Adviser
 from gateway.reconciliation.reconciler import Reconciler
 from gateway.statements.puller import StatementPuller
+from gateway.workers.pool import WorkerPool
 from spool.billing.hours import BillingPlan
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
@@ -102,6 +103,7 @@ class ReceiverServices:
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
+    workers: WorkerPool | None = None  # None: this process decodes
 
 
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere

@@ -110,6 +110,9 @@ class Metrics:
             "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
         )
         self._request_children: dict[tuple[str, int | str], Counter] = {}
+        self._worker_deaths = counter("tollhouse_worker_deaths", "Worker processes that were replaced", ["reason"])
+        self._bodies = counter("tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"])
+        self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
         self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
         self._details: set[str] = set()
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
@@ -129,6 +132,18 @@ class Metrics:
     def tool_called(self, tool: str, outcome: str) -> None:
         """A tool of assistants was called; both are words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
+
+    def watch_workers(self, ready: Callable[[], int]) -> None:
+        """Show how many worker processes are there."""
+        Gauge("tollhouse_workers", "Worker processes that take work", registry=self.registry).set_function(ready)
+
+    def worker_died(self, reason: str) -> None:
+        """A worker process ended that should not have: one of the few words of gateway.workers.pool."""
+        self._worker_deaths.labels(reason).inc()
+
+    def body_decoded(self, by: str) -> None:
+        """A body of AI telemetry was decoded: by the `server` or a `worker`."""
+        self._body_children[by].inc()
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
         """Show when the certificate in use ends."""

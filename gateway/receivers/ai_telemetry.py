@@ -6,7 +6,6 @@ PUT and PATCH mean the same as POST: some products let their users choose, and n
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 
 from aiohttp import web
@@ -16,13 +15,12 @@ from gateway.http import answers
 from gateway.http.key_carriage import authorization
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import LARGE, aside, drive_aside
-from gateway.normalise import any_format
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
-from gateway.normalise.formats.engine.declaration import FormatAnswer, Normalised
+from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
-from gateway.normalise.options import Options
-from gateway.normalise.payload.slices import Hold
+from gateway.receivers.decoding import decoded
+from gateway.workers.jobs import SentBody
 
 
 async def ingest_named(request: KeyRequest[bytes]) -> web.Response:
@@ -36,8 +34,7 @@ async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> we
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
         format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
-    make = partial(_normalise, format, body, receivers.options)
-    outcome, reports = await drive_aside(make, request.lease.take, size=size)
+    outcome, reports = await decoded(receivers, SentBody.of_format(format, body), request.lease, aside_above=0)
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())
     answer = await drive_aside(lambda _: answering, request.lease.take, size=size)
@@ -65,10 +62,6 @@ def find_key(request: web.Request) -> str | None:
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
     """The plain form, or that of a product that shows itself in the headers."""
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
-
-
-def _normalise(format: str, body: bytes, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
-    return any_format.normalise(format, body, options=options, hold=hold)
 
 
 def _response(answer: FormatAnswer) -> web.Response:

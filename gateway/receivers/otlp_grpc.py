@@ -138,7 +138,7 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
-        outcome = await read_export(signal, body, json=False, options=services.options, lease=lease)
+        outcome = await read_export(signal, body, json=False, receivers=services, lease=lease)
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -11,11 +10,11 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.budget import Lease
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import drive, drive_aside
-from gateway.normalise import otlp
-from gateway.normalise.options import Options
+from gateway.http.services import ReceiverServices
 from gateway.normalise.otlp import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.receivers.decoding import decoded
+from gateway.workers.jobs import SentBody
 
 SLICED: Final = 1024 * 1024  # bytes of a request whose slices take less than 50 ms, also if one item is all of it
 
@@ -31,19 +30,18 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
     receivers, json = request.receivers, is_json(request.http) is True
     # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
-    outcome = await read_export(signal, request.take_body(), json=json, options=receivers.options, lease=request.lease)
+    outcome = await read_export(signal, request.take_body(), json=json, receivers=receivers, lease=request.lease)
     receipt = await receivers.intake.take(outcome, request.bearer)
     refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
     return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
 
 
-async def read_export(signal: Signal, body: bytes, *, json: bool, options: Options, lease: Lease) -> Outcome:
+async def read_export(signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, lease: Lease) -> Outcome:
     """The outcome of a request; of one that may hold a large item on the thread, as a slice may be all of that."""
-    make, size = partial(otlp.normalise, signal, body, json=json, options=options), len(body)
-    if size <= SLICED:
-        return await drive(make(hold=lease.take), size=size)
-    return await drive_aside(lambda hold: make(hold=hold), lease.take, size=size)
+    sent = SentBody.of_export(signal, body, json=json)
+    del body
+    return (await decoded(receivers, sent, lease, aside_above=SLICED)).outcome
 
 
 async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:

@@ -32,6 +32,7 @@ TARGETS = ("tollhouse", "yardstick", "unflushed")
     help="Who is measured; several times. Default: tollhouse and, for spans, the yardstick.",
 )
 @click.option("--server-cores", default=1, show_default=True, help="Cores for the server; the load gets the others.")
+@click.option("--workers", default=0, show_default=True, help="server.workers of the server that is measured.")
 @click.option("--profile", is_flag=True, help="Write a flame graph of each round beside the JSON (slows it a little).")
 @click.option(
     "--out",
@@ -51,6 +52,7 @@ def bench(
     rounds: int,
     wanted: tuple[str, ...],
     server_cores: int,
+    workers: int,
     profile: bool,
     out: Path,
     work: Path | None,
@@ -69,7 +71,9 @@ def bench(
         chosen = scenarios.chosen(list(names))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    options = RoundOptions(seconds=seconds, server_cores=server_cores, profile=out if profile else None)
+    options = RoundOptions(
+        seconds=seconds, server_cores=server_cores, workers=workers, profile=out if profile else None
+    )
     found: list[Figures] = []
     out.mkdir(parents=True, exist_ok=True)
     for number in range(rounds):

@@ -16,12 +16,15 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.app import App
+from gateway.assembly import parts
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.receivers import decoding
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
+from tests.gateway.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")
@@ -109,18 +112,34 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
+@pytest.fixture
+def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread."""
+    by: str = getattr(request, "param", "server")
+    if by == "worker":
+        monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
+        monkeypatch.setattr(parts, "starter", lambda *_: on_a_thread)
+    return by
+
+
+BY_BOTH = pytest.mark.parametrize("decoded_by", ["server", "worker"], indirect=True)
+
+
 @pytest_asyncio.fixture
-async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
     """Starts servers with settings of the [server] section; they stop with the test."""
     made: list[Serving] = []
+    workers = int(decoded_by == "worker")
 
     async def start(*, config: Config | None = None, **server: Any) -> Serving:
         directory = tmp_path / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
-        addresses = {"listen": "127.0.0.1:0", "grpc_listen": ""}
-        settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**addresses, **server}))
+        usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": workers}
+        settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
         app = App(settings, version="0")
         await app.start()
+        if (pool := app.services.receivers.workers) is not None:
+            await pool.complete()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
         made[-1].key = await made[-1].make_key("sender", use_cases=[SEND_AI_TELEMETRY])
         return made[-1]

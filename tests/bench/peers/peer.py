@@ -56,7 +56,7 @@ def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:
 
 class TollhousePeer:
     def __init__(self, directory: Path, upstream: str, cores: set[int]) -> None:
-        self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc=""))
+        self._installation = Tollhouse(directory, targets.CONFIG.format(sink=upstream, grpc="", workers=0))
         self._key = self._installation.key("load")
         self._cores = cores
 

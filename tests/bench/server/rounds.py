@@ -73,6 +73,7 @@ class RoundOptions:
     seconds: float = 8.0
     warm_up: float = 1.0
     server_cores: int = 1
+    workers: int = 0  # of the server
     profile: Path | None = None
     counts_commits: bool = True
 

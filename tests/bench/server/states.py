@@ -100,6 +100,7 @@ def play(
             grpc=scenario.is_grpc,
             prepare=prepared,
             profile=slow_profile,
+            workers=options.workers,
         )
         with installation as running:
             if scenario.kind in STATES:

@@ -17,6 +17,7 @@ CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = "{grpc}"
+workers = {workers}
 [spool]
 hold = "500ms"
 [upstream]
@@ -62,12 +63,13 @@ def tollhouse(
     grpc: bool = False,
     prepare: Callable[[Path], None] | None = None,
     profile: Path | None = None,
+    workers: int = 0,
 ) -> Iterator[Running]:
     """
     An installation with a key for every kind of load; `prepare` may put something into its directory. With `profile`
-    it runs under cProfile, slowly, and writes there when it stops.
+    it runs under cProfile, slowly, and writes there when it stops. `workers` is `server.workers`.
     """
-    installation = Tollhouse(directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else ""))
+    installation = Tollhouse(directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers))
     if prepare is not None:
         prepare(directory)
     key = installation.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))

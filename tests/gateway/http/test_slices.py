@@ -7,14 +7,19 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gateway.errors import Refusal
 from gateway.http.budget import Budget, busy
+from gateway.http.services import ReceiverServices
 from gateway.http.slices import LARGE, TURN_S, aside, drive_aside
+from gateway.monitoring.metrics import Metrics
 from gateway.normalise import any_format, otlp
 from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
 from gateway.receivers.otlp_http import SLICED, read_export
 
 pytestmark = pytest.mark.asyncio
@@ -129,18 +134,19 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     """A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of threads."""
     places = []
 
-    def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, int]:
+    def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:
         for _turn in range(2):
             places.append(threading.current_thread() is here)
             yield
-        return len(body)
+        return Outcome(received=len(body))
 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise", work)
+    receivers = cast(ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics()))
     for size in (SLICED, SLICED + 1):
         lease = Budget(SLICED).lease()
-        found: object = await read_export("traces", bytes(size), json=True, options=Options(), lease=lease)
-        assert size == found
+        found = await read_export("traces", bytes(size), json=True, receivers=receivers, lease=lease)
+        assert size == found.received
     assert [True, True, False, False] == places
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spool.record import Inference
-from tests.integration.conftest import Serving
+from tests.integration.conftest import BY_BOTH, Serving
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,6 +26,7 @@ def batch() -> list[dict[str, Any]]:
     return events
 
 
+@BY_BOTH
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("form", ["array", "lines"])
 async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:

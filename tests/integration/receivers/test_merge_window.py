@@ -31,7 +31,7 @@ from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
-from tests.integration.conftest import Serving
+from tests.integration.conftest import BY_BOTH, Serving
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -93,6 +93,7 @@ def finished(steps: Generator[None, None, Normalised]) -> Normalised:
             return normalised
 
 
+@BY_BOTH
 async def test_two_requests_are_one_call(serving: Serving) -> None:
     """Over HTTP, each with its 207; one record with the model of the one and the tokens of the other."""
     for body in (batch(create()), batch(trace(), update())):

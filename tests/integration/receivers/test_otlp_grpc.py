@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
 from tests.integration.certificates import Certificates
-from tests.integration.conftest import Serve, Serving
+from tests.integration.conftest import BY_BOTH, Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, proto_span, proto_traces, traces
 
 pytestmark = pytest.mark.asyncio
@@ -100,6 +100,7 @@ async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.
     assert 50 == len(await calling.serving.records())
 
 
+@BY_BOTH
 async def test_http_and_grpc_give_the_same_record(calling: Calling) -> None:
     """One decode path: the same span by both ways is one record."""
     body = traces(PROTOBUF)
@@ -197,6 +198,7 @@ async def test_bad_data_is_invalid_argument(calling: Calling, body: bytes) -> No
     assert [] == await calling.serving.records()
 
 
+@BY_BOTH
 async def test_a_partial_success_counts(calling: Calling) -> None:
     """41 over gRPC."""
     reply = await calling.export(proto_traces(proto_span(), proto_span(tokens=-5)))

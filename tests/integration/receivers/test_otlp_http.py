@@ -14,7 +14,7 @@ from spool.errors import SpoolFull, SpoolUnavailable
 from spool.record import Inference
 from spool.registry.scopes import PING
 from tests.gateway.http import raw
-from tests.integration.conftest import Answer, Serve, Serving
+from tests.integration.conftest import BY_BOTH, Answer, Serve, Serving
 from tests.integration.payloads import (
     ENCODINGS,
     JSON,
@@ -241,6 +241,7 @@ async def test_snake_case_names_are_understood(serving: Serving) -> None:
     assert 1 == len(await serving.records())
 
 
+@BY_BOTH
 @all_signals
 @pytest.mark.parametrize(
     "body", [b"\xff\xff\xff", b"\x0a\x7f", b"garbage that is no protobuf", b'{"resourceSpans":[]}']
@@ -288,6 +289,7 @@ def _size(number: int) -> bytes:
     return bytes([*out, number])
 
 
+@BY_BOTH
 @both_encodings
 async def test_the_same_request_again_is_the_same_record(serving: Serving, encoding: str) -> None:
     """30: a repeat after a lost answer is absorbed, and the sender is not told which."""
@@ -298,6 +300,7 @@ async def test_the_same_request_again_is_the_same_record(serving: Serving, encod
     assert 1 == len(await serving.records())
 
 
+@BY_BOTH
 @both_encodings
 async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding: str) -> None:
     """41: bad items are counted and explained; JSON carries the number as text."""
@@ -454,6 +457,7 @@ async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: p
     assert 1 == len(await serving.records())
 
 
+@BY_BOTH
 async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     """The id of a receipt reveals nothing to the sender and is resolved by the operator."""
     answer = await serving.send("/v1/traces", traces(JSON, 3))
@@ -462,6 +466,7 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     assert await serving.app.services.storage.log.receipt(fields["id"])
 
 
+@BY_BOTH
 async def test_every_item_malformed_is_400(serving: Serving) -> None:
     """A request of which nothing could be read is not a success."""
     answer = await serving.send("/v1/traces", json_traces(json_span(name=5), json_span(attributes="x")))

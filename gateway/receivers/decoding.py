@@ -1,0 +1,37 @@
+"""
+Who decodes a body: a worker process or this one. The outcome is the same, whoever it is.
+
+Small bodies are not worth the way to a worker, and this process decodes when every worker has enough in hand.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from gateway.http.budget import Lease
+from gateway.http.services import ReceiverServices
+from gateway.http.slices import LARGE, drive, drive_aside
+from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.workers.jobs import SentBody
+from gateway.workers.pool import NotDone
+
+WORTH_A_WAY: Final = 4 * 1024  # bytes of a body; below it the way to a worker costs more than it saves
+
+
+async def decoded(receivers: ReceiverServices, body: SentBody, lease: Lease, *, aside_above: int = LARGE) -> Normalised:
+    """
+    Normalise a body. What its items take is held by the lease. BadPayload and Refusal as of the normaliser.
+
+    In this process one of more than `aside_above` bytes is read on the thread.
+    """
+    workers, size = receivers.workers, len(body.content)
+    if workers is not None and size >= WORTH_A_WAY and (workers.has_room or size > LARGE):
+        with suppress(NotDone):
+            return await workers.decode(body, receivers.options, lease.take)
+    options = receivers.options
+    receivers.metrics.body_decoded("server")
+    if size <= aside_above:
+        return await drive(body.normalise(options, lease.take), size=size)
+
+    return await drive_aside(lambda hold: body.normalise(options, hold), lease.take, size=size)

@@ -1,0 +1,359 @@
+"""
+The workers of a server: who does which job, and what becomes of it when a worker dies.
+
+Every job stays here until it is done, so a worker takes nothing along. A job in whose middle a worker died is done
+by another one and never here; one that two workers died of is refused. Jobs that waited behind it are not at fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from gateway.errors import Refusal
+from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.options import Options
+from gateway.normalise.payload.slices import Hold
+from gateway.workers import jobs
+from gateway.workers.messages import MessageKind, WorkerMessage
+from gateway.workers.process import StartChild, WorkerProcess
+from gateway.workers.results import ArrivingResult
+
+# Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
+WINDOW: Final = 512 * 1024
+MOST_KILLS: Final = 2
+FIRST_PAUSE_S: Final = 0.1  # before a worker is started again; twice as long after each further death
+LONGEST_PAUSE_S: Final = 30.0
+STEADY_S: Final = 60.0  # one that lived so long died of something new
+NO_WORKER_S: Final = 30.0  # that a job waits for a worker where nobody else may do it
+DIED, SILENT, NOT_STARTED = "died", "silent", "not_started"
+DEATHS = (DIED, SILENT, NOT_STARTED)
+
+_log = logging.getLogger(__name__)
+
+
+class NotDone(Exception):
+    """No worker has done the job, and none of them died of it: the server may do it itself."""
+
+
+class WorkerObserver(Protocol):
+    """Is told what the workers do; every method returns at once."""
+
+    def worker_died(self, reason: str) -> None: ...
+
+    def body_decoded(self, by: str) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    kind: MessageKind
+    payload: Sequence[bytes]
+    done: asyncio.Future[Any]
+    options: Options | None = None
+    hold: Hold | None = None
+    result: ArrivingResult = field(default_factory=ArrivingResult)
+    number: int = 0
+    kills: int = 0
+    size: int = 0
+
+
+class _Worker:
+    """A place in which one process follows another."""
+
+    def __init__(self) -> None:
+        self.process: WorkerProcess | None = None
+        self.jobs: dict[int, _Job] = {}  # in hand, in their order
+        self.bytes = 0
+        self.is_ready = False
+        self.options: Options | None = None  # that it was told last
+        self.heard_at = 0.0
+        self.watched: WorkerProcess | None = None  # the process that is looked at after `silent_s`
+        self.why_ended = DIED
+
+    @property
+    def has_room(self) -> bool:
+        return self.is_ready and (self.bytes < WINDOW or not self.jobs)
+
+
+class WorkerPool:
+    """`start`, then `decode` and `encode` from the same event loop, then `close`."""
+
+    def __init__(self, count: int, start: StartChild, *, silent_s: float, observer: WorkerObserver) -> None:
+        """A worker with jobs that says nothing for `silent_s` is replaced."""
+        self._start_child = start
+        self._silent_s = silent_s
+        self._observer = observer
+        self._workers = [_Worker() for _ in range(count)]
+        self._waiting: deque[_Job] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._numbers = 0
+        self._closed = False
+        self._complete = asyncio.Event()
+
+    def start(self) -> None:
+        """Start every worker; until they are ready the server does all jobs itself."""
+        self._tasks = [
+            asyncio.create_task(self._keep_alive(worker), name=f"worker {place}")
+            for place, worker in enumerate(self._workers, start=1)
+        ]
+
+    async def complete(self) -> None:
+        """Wait until every worker takes jobs."""
+        await self._complete.wait()
+
+    async def close(self) -> None:
+        """End the workers. What they have in hand is NotDone."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for job in self._waiting:
+            _fail(job, NotDone())
+        self._waiting.clear()
+
+    @property
+    def ready(self) -> int:
+        """How many take jobs now."""
+        return sum(worker.is_ready for worker in self._workers)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [worker.process.pid for worker in self._workers if worker.process is not None and worker.is_ready]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a worker would begin a job soon."""
+        return not self._waiting and any(worker.has_room for worker in self._workers)
+
+    async def decode(self, body: jobs.SentBody, options: Options, hold: Hold) -> Normalised:
+        """
+        As `SentBody.normalise`. `hold` is called with the memory that the items take, and may raise.
+
+        NotDone if no worker did it and the caller may; Refusal 400 if workers died of it.
+        """
+        job = self._job(MessageKind.DECODE, body.packed())
+        job.options, job.hold = options, hold
+        normalised: Normalised = await self._do(job)
+        self._observer.body_decoded("worker")
+        return normalised
+
+    async def encode(self, payload: bytes) -> bytes:
+        """What the worker makes of it. NotDone if the caller has to do it."""
+        job = self._job(MessageKind.ENCODE, [payload])
+        try:
+            result: bytes = await self._do(job)
+        except Refusal as error:  # it is not a sender's
+            raise NotDone from error
+        return result
+
+    def _job(self, kind: MessageKind, payload: Sequence[bytes]) -> _Job:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        return _Job(kind=kind, payload=payload, done=done, size=sum(map(len, payload)))
+
+    async def _do(self, job: _Job) -> Any:
+        if not self._closed and self.ready:
+            self._waiting.append(job)
+            self._assign()
+            try:
+                return await job.done
+            finally:
+                if job in self._waiting:  # the caller was cancelled
+                    self._waiting.remove(job)
+        raise NotDone
+
+    # -- jobs to workers -------------------------------------------------------------------------------------------
+
+    def _assign(self) -> None:
+        """Give the jobs that wait to those that have the least in hand."""
+        while self._waiting:
+            worker = min((one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None)
+            if worker is None:
+                return
+            job = self._waiting.popleft()
+            if not job.done.done():
+                self._give(worker, job)
+
+    def _give(self, worker: _Worker, job: _Job) -> None:
+        process = worker.process
+        assert process is not None
+        if job.options is not None and job.options is not worker.options:
+            process.send(MessageKind.OPTIONS, 0, jobs.packed_options(job.options))
+            worker.options = job.options
+        if not worker.jobs:
+            self._listen(worker)
+        self._numbers = (self._numbers + 1) % (1 << 32)
+        job.number, job.result = self._numbers, ArrivingResult()
+        worker.jobs[job.number] = job
+        worker.bytes += job.size
+        process.send(job.kind, job.number, *job.payload)
+
+    def _listen(self, worker: _Worker) -> None:
+        """From now on the worker must be heard of within `silent_s`, until it has no job."""
+        loop, process = asyncio.get_running_loop(), worker.process
+        worker.heard_at = loop.time()
+        if worker.watched is process:
+            return
+        worker.watched = process
+
+        def look() -> None:
+            if worker.process is not process or process is None:
+                return
+            if not worker.jobs:
+                worker.watched = None
+                return
+            left = worker.heard_at + self._silent_s - loop.time()
+            if left > 0:
+                loop.call_later(left, look)
+            else:
+                worker.why_ended = SILENT
+                process.kill()
+
+        loop.call_later(self._silent_s, look)
+
+    def _take(self, worker: _Worker, message: WorkerMessage) -> None:
+        worker.heard_at = asyncio.get_running_loop().time()
+        if message.kind == MessageKind.READY:
+            worker.is_ready = True
+            if self.ready == len(self._workers):
+                self._complete.set()
+            self._assign()
+            return
+        job = worker.jobs[message.job]
+        match message.kind:
+            case MessageKind.PART:
+                job.result.add_part(message.payload)
+            case MessageKind.ROWS:
+                job.result.add_rows(message.payload)
+            case MessageKind.HOLD:
+                self._answer_hold(worker, job, int.from_bytes(message.payload, "little"))
+            case MessageKind.DONE | MessageKind.REFUSED | MessageKind.FAILED | MessageKind.GIVEN_UP:
+                del worker.jobs[message.job]
+                worker.bytes -= job.size
+                self._finish(job, message)
+                self._assign()
+
+    def _answer_hold(self, worker: _Worker, job: _Job, size: int) -> None:
+        assert worker.process is not None
+        if not job.done.done() and _holds(job, size):
+            worker.process.send(MessageKind.GO_ON, job.number)
+        else:
+            worker.process.send(MessageKind.GIVE_UP, job.number)
+
+    def _finish(self, job: _Job, message: WorkerMessage) -> None:
+        if job.done.done():
+            return
+        match message.kind:
+            case MessageKind.DONE if job.kind == MessageKind.ENCODE:
+                job.done.set_result(message.payload)
+            case MessageKind.DONE:
+                held, normalised = job.result.finish(message.payload)
+                if not held or _holds(job, held):
+                    job.done.set_result(normalised)
+            case MessageKind.REFUSED:
+                job.done.set_exception(jobs.unpacked_refusal(message.payload))
+            case _:
+                job.done.set_exception(NotDone())
+
+    # -- the life of workers ---------------------------------------------------------------------------------------
+
+    async def _keep_alive(self, worker: _Worker) -> None:
+        """One process after the other, until cancelled."""
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = loop.time()
+            try:
+                worker.process = WorkerProcess(self._start_child, lambda message: self._take(worker, message))
+            except OSError as error:
+                self._observer.worker_died(NOT_STARTED)
+                _log.error("a worker could not be started: %s", error, extra={"action": "worker_not_started"})
+            else:
+                await self._outlive(worker, worker.process)
+            if loop.time() - began > STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _outlive(self, worker: _Worker, process: WorkerProcess) -> None:
+        """Wait for its end, then see to its jobs."""
+        try:
+            await process.ended.wait()
+        except asyncio.CancelledError:
+            await self._end(worker, process)
+            raise
+        was_ready = worker.is_ready
+        await self._end(worker, process)
+        reason = worker.why_ended if was_ready else NOT_STARTED
+        worker.why_ended = DIED
+        self._observer.worker_died(reason)
+        extra = {"action": "worker_died", "reason": reason, "pid": process.pid, "exit_code": process.exit_code}
+        _log.error("a worker ended; its jobs are done again, and another one is started", extra=extra)
+
+    async def _end(self, worker: _Worker, process: WorkerProcess) -> None:
+        left = list(worker.jobs.values())
+        worker.is_ready, worker.options, worker.process = False, None, None
+        self._complete.clear()
+        worker.jobs.clear()
+        worker.bytes = 0
+        if self._closed:
+            for job in left:
+                _fail(job, NotDone())
+        else:
+            self._do_again(left)
+        await process.close()
+
+    def _do_again(self, left: Sequence[_Job]) -> None:
+        """Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes."""
+        for place, job in enumerate(left):
+            if job.done.done():
+                continue
+            if place > 0:
+                _fail(job, NotDone())
+                continue
+            job.kills += 1
+            if job.kills >= MOST_KILLS:
+                _log.error("a body is refused: workers died of it", extra={"action": "body_refused"})
+                _fail(job, _undecodable())
+                continue
+            self._waiting.appendleft(job)
+            asyncio.get_running_loop().call_later(NO_WORKER_S, self._give_up_waiting, job)
+        if not self.ready:  # what waits without a fault is done elsewhere
+            faultless = [job for job in self._waiting if not job.kills]
+            self._waiting = deque(job for job in self._waiting if job.kills)
+            for job in faultless:
+                _fail(job, NotDone())
+        self._assign()
+
+    def _give_up_waiting(self, job: _Job) -> None:
+        """No worker came for a job that nobody else may do."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+            message = "No worker process can be started to read this body; send it again shortly."
+            _fail(job, Refusal(503, "no_worker", message, retry_after_s=30))
+
+
+def _holds(job: _Job, size: int) -> bool:
+    """Take memory for a job; what is raised becomes its result."""
+    if job.hold is None:
+        return True
+    try:
+        job.hold(size)
+    except Exception as error:  # noqa: BLE001 - it is the caller's
+        _fail(job, error)
+        return False
+    return True
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    with suppress(asyncio.InvalidStateError):
+        job.done.set_exception(error)
+
+
+def _undecodable() -> Refusal:
+    message = "Two processes ended while they read this body, so it is not taken; send its items in smaller batches."
+    return Refusal(400, "undecodable", message)

@@ -1,0 +1,164 @@
+"""One worker process as the server sees it: started with nothing of the environment but where its modules are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from gateway.workers.messages import HEAD, MessageKind, MessageReader, WorkerMessage
+
+READ_BYTES: Final = 256 * 1024
+WRITE_BYTES: Final = 1024 * 1024  # in one turn of the event loop
+MOST_PIECES: Final = 512  # of one system call
+END_S: Final = 2.0  # what a worker gets to end by itself once its socket is closed
+
+# The only variables that a worker is given: keys and secrets may be in any other.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_KEPT_BEGINNING = "PYTHON"
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """What a worker gets of an environment."""
+    return {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_BEGINNING)}
+
+
+class Child(Protocol):
+    """A process, as of subprocess."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+StartChild = Callable[[socket.socket], Child]
+
+
+def starter(*command: str) -> StartChild:
+    """Starts processes of this interpreter; the number of their socket takes the place of `{socket}`."""
+
+    def start(theirs: socket.socket) -> subprocess.Popen[bytes]:
+        number = theirs.fileno()
+        return subprocess.Popen(
+            [sys.executable, "-P", *(word.format(socket=number) for word in command)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[number],
+            env=environment(os.environ),
+        )
+
+    return start
+
+
+class WorkerProcess:
+    """A process and its socket. `take` gets each message, `ended` is set when nothing more will come."""
+
+    def __init__(self, start: StartChild, take: Callable[[WorkerMessage], None]) -> None:
+        """Start it. OSError if the machine cannot."""
+        self._loop = asyncio.get_running_loop()
+        self._take = take
+        self._reader = MessageReader()
+        self._out: deque[memoryview | bytes] = deque()
+        self._is_writing = False
+        self.ended = asyncio.Event()
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._socket.setblocking(False)
+            try:
+                # From the event loop's own thread: the worker ends with the thread that started it.
+                self._process = start(theirs)
+            except BaseException:
+                self._socket.close()
+                raise
+        self.pid = self._process.pid
+        self._loop.add_reader(self._socket, self._read)
+
+    def send(self, kind: MessageKind, job: int, *payload: bytes) -> None:
+        """Messages of one turn of the event loop leave together."""
+        if self.ended.is_set():
+            return
+        self._out += (HEAD.pack(sum(map(len, payload)), kind, job), *payload)
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.call_soon(self._write)
+
+    def kill(self) -> None:
+        """End it at once; `ended` follows."""
+        self._process.kill()
+        self._end()
+
+    async def close(self) -> None:
+        """Let it end, and wait until it has."""
+        self._end()
+        try:
+            await asyncio.to_thread(self._process.wait, END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    @property
+    def exit_code(self) -> int | None:
+        """As of subprocess, once `close` is done."""
+        return self._process.poll()
+
+    def _end(self) -> None:
+        if not self.ended.is_set():
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+            self._out.clear()
+            self.ended.set()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            return
+        for message in self._reader.feed(data):
+            self._take(message)
+
+    def _write(self) -> None:
+        written = 0
+        while self._out and written < WRITE_BYTES:
+            pieces = [self._out[place] for place in range(min(len(self._out), MOST_PIECES))]
+            try:
+                sent = self._socket.sendmsg(pieces)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:  # it has ended; the reader is told, too
+                self._out.clear()
+                break
+            written += sent
+            self._drop(sent)
+        if self._out and not self.ended.is_set():
+            self._loop.add_writer(self._socket, self._write)
+        else:
+            self._is_writing = False
+            if not self.ended.is_set():
+                self._loop.remove_writer(self._socket)
+
+    def _drop(self, sent: int) -> None:
+        """Of what is to be sent, so many bytes are."""
+        out = self._out
+        while sent:
+            first = out.popleft()
+            if len(first) > sent:
+                out.appendleft(memoryview(first)[sent:])
+                return
+            sent -= len(first)
+        while out and not len(out[0]):
+            out.popleft()

@@ -1,0 +1,156 @@
+"""
+The loop of a worker process: one job after the other, until the server closes the socket.
+
+It holds no secret and writes nothing; an error of a job names its type, never what was sent.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.errors import Refusal
+from gateway.normalise.options import Options
+from gateway.workers import jobs, results
+from gateway.workers.messages import HEAD, MessageKind, WorkerMessage
+
+JOINED_S: Final = 0.001  # answers to small jobs leave together, the first of them no later than that
+JOINED_BYTES: Final = 256 * 1024
+LONG_JOB: Final = 32 * 1024  # bytes of one before which the answers that wait are sent
+TURN_S: Final = 1.0  # how often a long job says that it goes on
+
+Encode = Callable[[bytes], Sequence[bytes]]
+
+
+class ServerGone(Exception):
+    """The server has closed the socket."""
+
+
+class Link:
+    """The worker's end of the socket. Answers may wait for further ones; `flush` sends them."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._input = select.poll()
+        self._input.register(connection, select.POLLIN)
+        self._put_back: deque[WorkerMessage] = deque()
+        self._answers: list[bytes] = []
+        self._bytes = 0
+        self._since = 0.0
+        self.sent_at = 0.0
+
+    def receive(self) -> WorkerMessage:
+        """The next message. ServerGone at the end."""
+        return self._put_back.popleft() if self._put_back else self._read()
+
+    def answer_to_hold(self) -> bool:
+        """Whether the job may go on; jobs that come first wait."""
+        self.flush()
+        while (message := self._read()).kind not in (MessageKind.GO_ON, MessageKind.GIVE_UP):
+            self._put_back.append(message)
+        return message.kind == MessageKind.GO_ON
+
+    def send(self, kind: MessageKind, job: int, *payload: bytes) -> None:
+        now = time.monotonic()
+        if not self._answers:
+            self._since = now
+        size = sum(map(len, payload))
+        self._answers += (HEAD.pack(size, kind, job), *payload)
+        self._bytes += size
+        if self._bytes >= JOINED_BYTES or now - self._since >= JOINED_S or not self._has_input():
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._answers:
+            return
+        answers, self._answers, self._bytes = b"".join(self._answers), [], 0
+        try:
+            self._socket.sendall(answers)
+        except OSError as error:
+            raise ServerGone from error
+        self.sent_at = time.monotonic()
+
+    def _has_input(self) -> bool:
+        return bool(self._put_back or self._input.poll(0))
+
+    def _read(self) -> WorkerMessage:
+        size, kind, job = HEAD.unpack(self._exactly(HEAD.size))
+        return WorkerMessage(kind, job, self._exactly(size) if size else b"")
+
+    def _exactly(self, size: int) -> bytes:
+        """Without a copy where all comes at once, as it does but for a signal."""
+        pieces = []
+        while size:
+            try:
+                piece = self._socket.recv(size, socket.MSG_WAITALL)
+            except OSError as error:
+                raise ServerGone from error
+            if not piece:
+                raise ServerGone
+            pieces.append(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def serve(link: Link, encode: Encode) -> None:
+    """Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead."""
+    options = Options()
+    link.send(MessageKind.READY, 0)
+    while True:
+        try:
+            message = link.receive()
+            if len(message.payload) >= LONG_JOB:
+                link.flush()
+            if message.kind == MessageKind.OPTIONS:
+                options = jobs.unpacked_options(message.payload)
+            elif message.kind == MessageKind.DECODE:
+                number, body = message.job, jobs.SentBody.unpacked(message.payload)
+                del message
+                _decode(link, number, body, options)
+                del body
+            else:
+                _encode(link, message, encode)
+        except ServerGone:
+            return
+
+
+def _decode(link: Link, number: int, body: jobs.SentBody, options: Options) -> None:
+    try:
+        held: list[int] = []
+        work = body.normalise(options, held.append)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                normalised = done.value
+                break
+            if held:
+                link.send(MessageKind.HOLD, number, sum(held).to_bytes(8, "little"))
+                held.clear()
+                if not link.answer_to_hold():
+                    link.send(MessageKind.GIVEN_UP, number)
+                    return
+            elif time.monotonic() - link.sent_at > TURN_S:
+                link.send(MessageKind.TURN, number)
+                link.flush()
+        for kind, payload in results.messages_of(normalised, sum(held)):
+            link.send(kind, number, payload)
+    except Refusal as refusal:
+        link.send(MessageKind.REFUSED, number, jobs.packed_refusal(refusal))
+    except (ServerGone, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the server does the job itself, and logs what is wrong
+        link.send(MessageKind.FAILED, number, type(error).__name__.encode())
+
+
+def _encode(link: Link, message: WorkerMessage, encode: Encode) -> None:
+    try:
+        link.send(MessageKind.DONE, message.job, *encode(message.payload))
+    except (ServerGone, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - as above
+        link.send(MessageKind.FAILED, message.job, type(error).__name__.encode())

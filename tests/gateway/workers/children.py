@@ -1,0 +1,42 @@
+"""Workers as tests need them: the loop of a worker on a thread of the tests' process, and kinds that fail."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from exporters.otlp.encoding import encode
+from gateway.workers.serving import Link, serve
+
+Serve = Callable[[Link], None]
+
+
+class ThreadChild:
+    """A worker without a process: costs nothing to start, and ends when its socket does."""
+
+    def __init__(self, theirs: socket.socket, work: Serve) -> None:
+        self.pid = os.getpid()
+        self._socket = theirs.dup()
+        self._thread = threading.Thread(target=self._run, args=[work], daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Serve) -> None:
+        with self._socket:
+            work(Link(self._socket))
+
+    def poll(self) -> int | None:
+        return None if self._thread.is_alive() else 0
+
+    def kill(self) -> None:
+        """As a kill is seen by the server: the socket ends."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._thread.join(timeout)
+        return 0
+
+
+def on_a_thread(theirs: socket.socket) -> ThreadChild:
+    return ThreadChild(theirs, lambda link: serve(link, encode))

@@ -1,0 +1,296 @@
+"""What workers make of a body, and what becomes of it when one of them dies, hangs or refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from exporters.otlp.encoding import encode
+from gateway.errors import BadPayload, Refusal
+from gateway.http.budget import busy
+from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import PART
+from gateway.workers.jobs import SentBody
+from gateway.workers.messages import PIECE, MessageKind
+from gateway.workers.pool import DIED, NOT_STARTED, SILENT, NotDone, WorkerPool
+from gateway.workers.process import StartChild, environment, starter
+from gateway.workers.serving import Link, serve
+from spool.settings import MIB
+from tests.gateway.workers.children import ThreadChild, on_a_thread
+from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces
+
+pytestmark = pytest.mark.asyncio
+
+PROCESS = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
+
+
+class Told:
+    """What the observer was told."""
+
+    def __init__(self) -> None:
+        self.deaths: Counter[str] = Counter()
+        self.bodies: Counter[str] = Counter()
+        self.changed = asyncio.Event()
+
+    def worker_died(self, reason: str) -> None:
+        self.deaths[reason] += 1
+        self.changed.set()
+
+    def body_decoded(self, by: str) -> None:
+        self.bodies[by] += 1
+
+
+@asynccontextmanager
+async def workers(start: StartChild, count: int = 1, silent_s: float = 30.0) -> AsyncIterator[tuple[WorkerPool, Told]]:
+    told = Told()
+    pool = WorkerPool(count, start, silent_s=silent_s, observer=told)
+    pool.start()
+    try:
+        yield pool, told
+    finally:
+        await pool.close()
+
+
+def here(body: SentBody, options: Options | None = None) -> Normalised:
+    """The same body decoded in this process."""
+    work = body.normalise(options or Options(), lambda _: None)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+def shown(normalised: Normalised) -> list[object]:
+    """Everything that the intake reads, part by part."""
+    outcome, reports = normalised
+    parts = list(outcome.parts())
+    return [list(reports), *parts]
+
+
+def spans(count: int) -> SentBody:
+    return SentBody.of_export("traces", proto_traces(*[proto_span() for _ in range(count)]), json=False)
+
+
+def calls(count: int) -> SentBody:
+    """Of a format, without anything to recognise a repeat by."""
+    return SentBody.of_format("litellm", b"[%s]" % b",".join([b'{"model": "m", "prompt_tokens": 1}'] * count))
+
+
+async def decode(pool: WorkerPool, body: SentBody, options: Options | None = None) -> Normalised:
+    return await pool.decode(body, options or Options(), lambda _: None)
+
+
+async def test_bodies_of_any_size_come_back_as_they_are_decoded_here() -> None:
+    """Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order."""
+    good = json_span()
+    bodies = [
+        spans(1),
+        spans(PART + PIECE + 10),
+        SentBody.of_export("traces", json_traces(*[good] * 3, {**good, "startTimeUnixNano": "x"}), json=True),
+        SentBody.of_export("traces", json_traces(*[{**good, "startTimeUnixNano": "x"}] * (2 * PIECE + 1)), json=True),
+        SentBody.of_export("metrics", b"", json=False),
+    ]
+    async with workers(on_a_thread) as (pool, told):
+        await pool.complete()
+        for body in bodies:
+            assert shown(here(body)) == shown(await decode(pool, body))
+    assert {"worker": len(bodies)} == told.bodies
+    assert not told.deaths
+
+
+async def test_many_bodies_at_once_get_their_own_results() -> None:
+    """Messages that leave and arrive together are told apart."""
+    async with workers(on_a_thread, count=2) as (pool, _):
+        await pool.complete()
+        bodies = [spans(1 + number % 7) for number in range(60)]
+        found = await asyncio.gather(*(decode(pool, body) for body in bodies))
+    assert [shown(here(body)) for body in bodies] == [shown(one) for one in found]
+
+
+async def test_records_without_an_identity_come_back() -> None:
+    """They stay in the last part, however many there are."""
+    count = 2 * PIECE + 5
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        outcome = (await decode(pool, calls(count))).outcome
+    assert (count, count, count) == (outcome.received, len(outcome.records), len(outcome.identities))
+    assert {identity.id for identity in outcome.identities} == {record.id for record in outcome.records}
+
+
+async def test_the_sender_is_told_the_same() -> None:
+    """A body that cannot be read is refused in the words of this process."""
+    body = SentBody.of_export("traces", b"\xff\xff", json=False)
+    with pytest.raises(BadPayload) as expected:
+        here(body)
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        with pytest.raises(Refusal) as found:
+            await decode(pool, body)
+    assert vars(expected.value) == vars(found.value)
+
+
+async def test_options_are_those_of_each_body() -> None:
+    """What a reload changes counts for the bodies after it."""
+    small, large = Options(max_items=1000), Options(max_items=5000)
+    body = spans(2000)
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        for options in (large, large):
+            assert 2000 == (await decode(pool, body, options)).outcome.received
+        with pytest.raises(Refusal, match="max_items"):
+            await decode(pool, body, small)
+        assert 2000 == (await decode(pool, body, large)).outcome.received
+
+
+async def test_memory_of_items_is_held_by_the_request() -> None:
+    """What items take beyond their bytes counts while they are decoded; a worker stops where there is no room."""
+    many = SentBody.of_format("litellm", b"[%s]" % b",".join([b"{}"] * 10_000))
+    held: list[int] = []
+
+    def hold_little(size: int) -> None:
+        if sum(held) > MIB:
+            raise busy()
+        held.append(size)
+
+    async with workers(on_a_thread) as (pool, told):
+        await pool.complete()
+        with pytest.raises(Refusal) as found:
+            await pool.decode(many, Options(), hold_little)
+        assert "busy" == found.value.type
+        held.clear()
+        assert 10_000 == (await pool.decode(many, Options(), held.append)).outcome.received
+        assert sum(held) > 2 * MIB
+        assert 1 == (await decode(pool, spans(1))).outcome.received
+    assert not told.deaths
+
+
+async def test_what_a_worker_cannot_do_is_done_here() -> None:
+    """An error that is not the sender's is not told: whoever asked does the job, and meets the error himself."""
+    async with workers(on_a_thread) as (pool, told):
+        await pool.complete()
+        with pytest.raises(NotDone):
+            await pool.encode(b"this is no message")
+    assert not told.deaths
+
+
+async def test_nothing_waits_for_workers_that_are_not_there() -> None:
+    """Before the first is ready, and after the end."""
+    async with workers(on_a_thread) as (pool, _):
+        with pytest.raises(NotDone):
+            await decode(pool, spans(1))
+        await pool.complete()
+    with pytest.raises(NotDone):
+        await decode(pool, spans(1))
+
+
+async def test_a_worker_that_cannot_be_started_is_counted() -> None:
+    """The server goes on without it."""
+
+    def fails(_: socket.socket) -> ThreadChild:
+        raise OSError("no process")
+
+    async with workers(fails) as (pool, told):
+        await told.changed.wait()
+        assert 0 == pool.ready
+    assert {NOT_STARTED: 1} == told.deaths
+
+
+def mortal(*lives: Callable[[Link], None]) -> StartChild:
+    """Children with these lives one after the other, then healthy ones."""
+    left: Iterator[Callable[[Link], None]] = iter(lives)
+    return lambda theirs: ThreadChild(theirs, next(left, lambda link: serve(link, encode)))
+
+
+def dies_of_its_first_job(link: Link) -> None:
+    link.send(MessageKind.READY, 0)
+    while link.receive().kind != MessageKind.DECODE:
+        pass
+
+
+def says_nothing(link: Link) -> None:
+    link.send(MessageKind.READY, 0)
+    while True:
+        try:
+            link.receive()
+        except Exception:
+            return
+
+
+async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
+    """The one that it was at by the next worker, those that waited behind it by whoever asked."""
+    async with workers(mortal(dies_of_its_first_job)) as (pool, told):
+        await pool.complete()
+        first, *others = await asyncio.gather(*(decode(pool, spans(3)) for _ in range(5)), return_exceptions=True)
+        assert isinstance(first, Normalised)
+        assert 3 == first.outcome.received
+        assert all(isinstance(one, NotDone) for one in others)
+    assert {DIED: 1} == told.deaths
+
+
+async def test_a_body_of_which_two_workers_die_is_refused() -> None:
+    """It is not tried for ever, and never by the server itself; the next body finds a worker."""
+    async with workers(mortal(dies_of_its_first_job, dies_of_its_first_job)) as (pool, told):
+        await pool.complete()
+        with pytest.raises(Refusal) as refused:
+            await decode(pool, spans(3))
+        assert (400, "undecodable") == (refused.value.status, refused.value.type)
+        await pool.complete()
+        assert 3 == (await decode(pool, spans(3))).outcome.received
+    assert {DIED: 2} == told.deaths
+
+
+async def test_a_worker_that_says_nothing_is_replaced() -> None:
+    """What it had in hand is done by the next one."""
+    async with workers(mortal(says_nothing), silent_s=0.2) as (pool, told):
+        await pool.complete()
+        assert 3 == (await decode(pool, spans(3))).outcome.received
+    assert {SILENT: 1} == told.deaths
+
+
+async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
+    """Whoever waits may be cancelled; the worker goes on with the next job."""
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        waiting = [asyncio.create_task(decode(pool, spans(200))) for _ in range(40)]
+        await asyncio.sleep(0)
+        for task in waiting[1:]:
+            task.cancel()
+        assert 200 == (await waiting[0]).outcome.received
+        assert 3 == (await decode(pool, spans(3))).outcome.received
+        assert pool.has_room
+
+
+async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, it is replaced; it gets no secret; at the end none is left."""
+    monkeypatch.setenv("UPSTREAM_KEY", "secret-in-the-environment")
+    async with workers(PROCESS) as (pool, told):
+        await pool.complete()
+        (pid,) = pool.pids
+        assert b"secret-in-the-environment" not in Path(f"/proc/{pid}/environ").read_bytes()
+        body = spans(50)
+        assert shown(here(body)) == shown(await decode(pool, body))
+        os.kill(pid, signal.SIGTERM)  # sent to all processes of a service: it goes on until the server stops
+        assert 50 == (await decode(pool, body)).outcome.received
+        os.kill(pid, signal.SIGKILL)
+        await told.changed.wait()
+        await pool.complete()
+        (next_pid,) = pool.pids
+        assert 50 == (await decode(pool, body)).outcome.received
+    assert {DIED: 1} == told.deaths
+    assert not [one for one in (pid, next_pid) if Path(f"/proc/{one}").exists()]
+
+
+async def test_the_environment_of_a_worker_holds_no_secret() -> None:
+    """Only what is needed to find modules and to read text is passed on."""
+    given = {"PATH": "/bin", "PYTHONPATH": "x", "UPSTREAM_KEY": "secret", "TOLLHOUSE_SERVER__WORKERS": "2", "TZ": "UTC"}
+    assert {"PATH": "/bin", "PYTHONPATH": "x", "TZ": "UTC"} == environment(given)
