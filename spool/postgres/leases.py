@@ -1,0 +1,277 @@
+"""
+The session of this gateway among the others on one database, and the leases that it holds.
+
+A session is a row that is renewed every second. Nobody waits for a gateway whose row was not renewed for SESSION_S: its
+leases and deliveries are taken over. This gateway stops before that, by its own timer. Should it be frozen at that
+moment, the fences of its deliveries are old when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+from uuid import UUID, uuid4
+
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.leases import HeldTasks, NodeState, Work
+from spool.postgres.database import Connection, Database
+
+SESSION_S = 5.0  # without a renewal, and it is over
+TRUST_S = 4.0  # from the beginning of a renewal, so that it ends here before it is over for the others
+LOOK_S = 1.0
+LET_GO_S = 10.0  # between two leases that are given away so that all have a share
+SHOWN_S = 3600.0  # for so long a gateway that has gone is listed
+NAMED_S = 60.0  # a route that nobody has named for so long is orphaned
+
+_log = logging.getLogger(__name__)
+
+# Sessions that nobody may count as over.
+LIVE = f"seen_at > {{now}} - {SESSION_S}"
+
+JOIN = """
+    INSERT INTO {schema}.nodes (id, name, version, started_at, seen_at, routes, wants)
+    VALUES (%(id)s, %(name)s, %(version)s, {now}, {now}, %(routes)s::text[], %(wants)s::text[])
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"""
+RENEW = f"""
+    UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
+     WHERE id = %(id)s AND {LIVE}"""
+# For the others it is over at once; a route that it named is not orphaned at once.
+LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
+FORGET = f"DELETE FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S}"
+
+# A route that no gateway has named for a while, and none has now.
+ORPHAN = f"""
+    UPDATE {{schema}}.routes SET orphaned = true
+     WHERE shard = 0 AND NOT orphaned AND named_at < {{now}} - {NAMED_S}
+       AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
+                        WHERE n.seen_at > {{now}} - {NAMED_S} AND routes.name = ANY(n.routes))"""
+
+ADD = """
+    INSERT INTO {schema}.leases (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"""
+LEASES = "SELECT name, node FROM {schema}.leases"
+WANTED = f"SELECT id, wants FROM {{schema}}.nodes WHERE {LIVE}"
+TAKE = f"""
+    WITH free AS MATERIALIZED (
+        SELECT l.name FROM {{schema}}.leases l
+         WHERE l.name = ANY(%(wants)s::text[])
+           AND (l.node IS NULL OR NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = l.node AND n.{LIVE}))
+           AND EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = %(id)s AND n.{LIVE})
+      ORDER BY l.name LIMIT %(room)s FOR UPDATE SKIP LOCKED)
+    UPDATE {{schema}}.leases SET node = %(id)s, fence = fence + 1, since = {{now}}
+      FROM free WHERE leases.name = free.name"""
+RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
+
+NODES = f"""
+    SELECT id, name, version, started_at, seen_at, {LIVE},
+           ARRAY(SELECT l.name FROM {{schema}}.leases l WHERE l.node = n.id ORDER BY l.name)
+      FROM {{schema}}.nodes n WHERE seen_at > {{now}} - {SHOWN_S} ORDER BY name, started_at, id"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What the database says: the leases of this session, how many are its share, and whether the session goes on."""
+
+    is_live: bool
+    leases: frozenset[str] = frozenset()
+    share: int = 0
+    surplus: str | None = None  # one that another gateway wants and has room for
+
+
+class PostgresLeases:
+    """
+    `name` and `version` are shown. The session begins with the first task, or the first routes that are named.
+
+    `look` is what happens every second; tests call it themselves.
+    """
+
+    def __init__(self, database: Database, clock: Clock, *, name: str, version: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._name = name
+        self._version = version
+        self._tasks = HeldTasks()
+        self._routes: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()  # leases that have a row
+        self._going: dict[str, asyncio.Task[None]] = {}
+        self._let_go_at = clock.monotonic()
+        self._trusted_until = 0.0
+        self._has_joined = False
+        self._turn = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._is_away = False
+        self.session = uuid4()  # who has a delivery in hand
+
+    @property
+    def held(self) -> Collection[str]:
+        """The leases under which tasks run now."""
+        return frozenset(self._tasks.held)
+
+    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+        """See `spool.leases`."""
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name="leases")
+        self._asked.set()
+        await self._tasks.run(name, work, finish=finish)
+
+    async def nodes(self) -> Sequence[NodeState]:
+        def read(connection: Connection) -> list[NodeState]:
+            return [
+                NodeState(
+                    id=str(id),
+                    name=name,
+                    version=version,
+                    started_at=started_at,
+                    seen_at=seen_at,
+                    is_live=is_live,
+                    is_this=id == self.session,
+                    leases=tuple(leases),
+                )
+                for id, name, version, started_at, seen_at, is_live, leases in self._execute(connection, NODES)
+            ]
+
+        return await self._database.read(read)
+
+    async def join(self, routes: Sequence[str]) -> None:
+        """Name the routes of this gateway's configuration; a session begins if there is none."""
+        self._routes = frozenset(routes)
+        await self.look()
+
+    async def look(self) -> None:
+        """Renew the session, take what is free and due to this gateway, begin and end tasks accordingly."""
+        async with self._turn:
+            if self._has_joined and self._clock.monotonic() >= self._trusted_until:
+                self._begin_anew()
+            began = self._clock.monotonic()
+            found = await self._database.control.run(self._look)
+            if not found.is_live:
+                self._begin_anew()
+                found = await self._database.control.run(self._look)
+            self._trusted_until = began + TRUST_S
+            self._apply(found)
+
+    async def close(self) -> None:
+        """End all tasks, and let the other gateways take over at once."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._lose_all()
+        await asyncio.gather(*self._going.values(), return_exceptions=True)
+        if not self._has_joined:
+            return
+        names = sorted(self._known)
+
+        def leave(connection: Connection) -> None:
+            self._execute(connection, RELEASE, names=names)
+            self._execute(connection, LEAVE)
+
+        with suppress(SpoolError):  # then it is over in a few seconds
+            await self._database.control.run(leave)
+
+    async def _keep(self) -> None:
+        while True:
+            self._asked.clear()
+            try:
+                await self.look()
+            except SpoolError as error:
+                if not self._is_away:
+                    _log.warning("the session is not renewed: %s", error, extra={"action": "session_not_renewed"})
+                self._is_away = True
+            else:
+                self._is_away = False
+            if self._tasks.held and self._clock.monotonic() >= self._trusted_until:
+                self._end()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
+                    await self._asked.wait()
+
+    def _look(self, connection: Connection) -> _Held:
+        """Functions of a connection: each statement is a transaction."""
+        wants = sorted(self._tasks.wanted)
+        if not self._has_joined:
+            self._execute(connection, FORGET)
+            self._execute(connection, JOIN, name=self._name, version=self._version, wants=wants)
+            self._has_joined = True
+        elif self._execute(connection, RENEW, wants=wants).rowcount != 1:
+            return _Held(is_live=False)
+        missing = sorted(set(wants) - self._known)
+        if missing:
+            self._execute(connection, ADD, names=missing)
+            self._known |= set(missing)
+        self._execute(connection, ORPHAN)
+        wanted = {id: frozenset(names) for id, names in self._execute(connection, WANTED)}
+        share = _share(wanted)
+        holders = dict(self._execute(connection, LEASES).fetchall())
+        own = {name for name, node in holders.items() if node == self.session}
+        if len(own) < share and any(holders.get(name) not in wanted for name in wants):
+            self._execute(connection, TAKE, wants=wants, room=share - len(own))
+            holders = dict(self._execute(connection, LEASES).fetchall())
+            own = {name for name, node in holders.items() if node == self.session}
+        return _Held(
+            is_live=True,
+            leases=frozenset(own),
+            share=share,
+            surplus=_surplus(self.session, holders, wanted, share) if len(own) > share else None,
+        )
+
+    def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
+        named = {"id": self.session, "now": self._database.now(), "routes": sorted(self._routes), **values}
+        return connection.execute(self._database.sql(statement), named)
+
+    def _apply(self, found: _Held) -> None:
+        for name in self._tasks.held - found.leases:
+            self._tasks.lose(name)
+        for name in sorted(found.leases - self._tasks.held - self._going.keys()):
+            self._tasks.gain(name)
+        now = self._clock.monotonic()
+        if found.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
+            self._let_go_at = now
+            self._going[found.surplus] = asyncio.create_task(self._let_go(found.surplus), name="let go")
+
+    async def _let_go(self, name: str) -> None:
+        try:
+            await self._tasks.let_go(name)
+            async with self._turn:
+                with suppress(SpoolError):  # then it is gained again
+                    await self._database.control.run(lambda one: self._execute(one, RELEASE, names=[name]))
+                del self._going[name]
+        finally:
+            self._going.pop(name, None)
+
+    def _lose_all(self) -> None:
+        for name in list(self._tasks.held):
+            self._tasks.lose(name)
+
+    def _end(self) -> None:
+        """The session is over: what runs may be somebody else's by now."""
+        _log.error("the session is over: what ran here is left to others", extra={"action": "session_over"})
+        self._lose_all()
+
+    def _begin_anew(self) -> None:
+        self._end()
+        self.session = uuid4()
+        self._has_joined = False
+
+
+def _share(wanted: Mapping[UUID, frozenset[str]]) -> int:
+    """How many leases a gateway holds at most, while all that want some are there."""
+    names = frozenset[str]().union(*wanted.values())
+    return ceil(len(names) / max(1, sum(bool(wants) for wants in wanted.values())))
+
+
+def _surplus(
+    own: UUID, holders: Mapping[str, UUID | None], wanted: Mapping[UUID, frozenset[str]], share: int
+) -> str | None:
+    """A lease of this gateway that another one wants, and has room for."""
+    for name in sorted(name for name, node in holders.items() if node == own):
+        for id, wants in wanted.items():
+            if id != own and name in wants and sum(node == id for node in holders.values()) < share:
+                return name
+    return None

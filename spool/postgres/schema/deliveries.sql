@@ -1,0 +1,95 @@
+-- Routes, their numbered deliveries, and what destinations refused. The terms obey the books: every accepted number is in
+-- one of them, or at or above `next` (no delivery was cut for it yet), or in an open delivery.
+
+-- `named_at`: when a gateway last said that its configuration has the route.
+CREATE TABLE {schema}.routes (
+    shard smallint NOT NULL DEFAULT 0,
+    name text COLLATE "C" NOT NULL,
+    topic text NOT NULL,
+    required boolean NOT NULL,
+    orphaned boolean NOT NULL DEFAULT false,
+    named_at double precision NOT NULL,
+    state text NOT NULL DEFAULT 'running',
+    reason text,
+    next bigint NOT NULL,
+    acceptances bigint NOT NULL DEFAULT 0,
+    replayed bigint NOT NULL DEFAULT 0,
+    ambiguous bigint NOT NULL DEFAULT 0,
+    before_start bigint NOT NULL DEFAULT 0,
+    delivered bigint NOT NULL DEFAULT 0,
+    refused_upstream bigint NOT NULL DEFAULT 0,
+    dead bigint NOT NULL DEFAULT 0,
+    discarded bigint NOT NULL DEFAULT 0,
+    skipped bigint NOT NULL DEFAULT 0,
+    damaged bigint NOT NULL DEFAULT 0,
+    unknown bigint NOT NULL DEFAULT 0,
+    shadow bigint NOT NULL DEFAULT 0,
+    by_sync bigint NOT NULL DEFAULT 0,
+    handed_over bigint NOT NULL DEFAULT 0,
+    unmapped bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (shard, name)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Requests that are not settled. `owner` is the session that has it in hand, `fence` how often it was taken. `proof` and
+-- `passed` are the route's acceptances at the first refusal and at the last 5xx. `kept` is a retried dead letter's record.
+CREATE TABLE {schema}.deliveries (
+    shard smallint NOT NULL DEFAULT 0,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    route text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    replay boolean NOT NULL,
+    fence bigint NOT NULL DEFAULT 0,
+    owner uuid,
+    state text NOT NULL DEFAULT 'open',
+    not_before double precision NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    idempotency_key text NOT NULL,
+    ambiguous boolean NOT NULL DEFAULT false,
+    server_errors integer NOT NULL DEFAULT 0,
+    passed bigint NOT NULL,
+    refusals integer NOT NULL DEFAULT 0,
+    refused_at double precision,
+    proof bigint,
+    last_error text,
+    mark text,
+    sending boolean NOT NULL DEFAULT false,
+    answer text,
+    same_answers integer NOT NULL DEFAULT 0,
+    kept_at double precision,
+    kept bytea,
+    PRIMARY KEY (shard, id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX deliveries_by_route ON {schema}.deliveries (shard, route, replay, first);
+
+-- Single records that a destination refused twice while it took others; kept until retried or discarded.
+CREATE TABLE {schema}.dead (
+    shard smallint NOT NULL DEFAULT 0,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    route text COLLATE "C" NOT NULL,
+    topic text NOT NULL,
+    number bigint NOT NULL,
+    committed_at double precision NOT NULL,
+    record bytea NOT NULL,
+    error text NOT NULL,
+    status text NOT NULL,
+    at double precision NOT NULL,
+    replay boolean NOT NULL,
+    PRIMARY KEY (shard, id)
+);
+
+-- What partial successes named: range and words.
+CREATE TABLE {schema}.refusals (
+    shard smallint NOT NULL DEFAULT 0,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    route text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    count bigint NOT NULL,
+    words text,
+    at double precision NOT NULL,
+    PRIMARY KEY (shard, id)
+);
+CREATE INDEX refusals_by_route ON {schema}.refusals (shard, route, id);

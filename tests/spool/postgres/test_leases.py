@@ -1,0 +1,202 @@
+"""Several gateways on one database: sessions, and who of them runs what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.database import Database
+from spool.postgres.leases import LET_GO_S, SESSION_S, TRUST_S, PostgresLeases
+from spool.postgres.migrations import migrate
+from tests.moved_clock import MovedClock
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+TASKS = ("insights", "ledger", "publisher", "retention")
+
+
+class Node:
+    """A gateway whose looks a test makes."""
+
+    def __init__(self, schema: Schema, clock: MovedClock, name: str) -> None:
+        self.database = Database(schema.dsn, schema=schema.name, clock=clock)
+        self.leases = PostgresLeases(self.database, clock, name=name, version="1.2.3")
+        self.running: set[str] = set()
+        self.changed = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def work(self, name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def run() -> None:
+            self.running.add(name)
+            self.changed.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.running.discard(name)
+                self.changed.set()
+
+        return run
+
+    async def begin(self, *names: str) -> None:
+        """Run tasks; from now on nobody looks but the test."""
+        self.tasks += [asyncio.create_task(self.leases.run(name, self.work(name))) for name in names]
+        await asyncio.sleep(0)
+        assert self.leases._keeper is not None
+        self.leases._keeper.cancel()
+        await asyncio.gather(self.leases._keeper, return_exceptions=True)
+        await self.look()
+
+    async def look(self) -> None:
+        await self.leases.look()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def until_running(self, *names: str) -> None:
+        async with asyncio.timeout(10):
+            while self.running != set(names):
+                self.changed.clear()
+                self.leases._asked.set()  # it looks at once
+                await self.changed.wait()
+
+    async def close(self) -> None:
+        await self.leases.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.database.close()
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+Opener = Callable[[str], Node]
+
+
+@pytest_asyncio.fixture
+async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
+    """Makes gateways on one database."""
+    nodes: list[Node] = []
+
+    def make(name: str) -> Node:
+        nodes.append(Node(fresh_schema, clock, name))
+        return nodes[-1]
+
+    first = make("nobody")
+    await migrate(first.database)
+    yield make
+    for each in nodes:
+        await each.close()
+
+
+async def test_a_gateway_alone_runs_everything(node: Opener) -> None:
+    """As soon as it has begun, and it shows."""
+    alone = node("a")
+    await alone.begin(*TASKS)
+    assert set(TASKS) == alone.running
+    (shown,) = await alone.leases.nodes()
+    assert ("a", "1.2.3", True, True, TASKS) == (
+        shown.name, shown.version, shown.is_live, shown.is_this, shown.leases,
+    )  # fmt: skip
+
+
+async def test_each_task_runs_on_one_gateway(node: Opener, clock: MovedClock) -> None:
+    """A gateway that comes later gets its share, one task after another, and keeps it."""
+    first, second = node("a"), node("b")
+    await first.begin(*TASKS)
+    await second.begin(*TASKS)
+    assert (set(TASKS), set()) == (first.running, second.running)
+    shares = []
+    for _ in range(4):
+        for _ in range(round(LET_GO_S / 2)):
+            clock.move(2)
+            await first.look()
+            await asyncio.gather(*first.leases._going.values())
+            await second.look()
+            assert not first.running & second.running
+        shares.append((len(first.running), len(second.running)))
+    assert [(3, 1), (2, 2), (2, 2), (2, 2)] == shares
+
+
+async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: MovedClock) -> None:
+    """The routes of another configuration are nobody else's."""
+    first, second = node("a"), node("b")
+    await first.begin(*TASKS)
+    await second.begin("other")
+    for _ in range(10):
+        clock.move(2)
+        await first.look()
+        await second.look()
+    assert (set(TASKS), {"other"}) == (first.running, second.running)
+
+
+async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedClock) -> None:
+    """When its session is over, and not before."""
+    first, second = node("a"), node("b")
+    await first.begin(*TASKS)
+    await second.begin(*TASKS)
+    for moved_s in (TRUST_S / 2, SESSION_S - TRUST_S / 2 - 0.1):
+        clock.move(moved_s)
+        await second.look()
+    assert set() == second.running
+    clock.move(0.2)
+    await second.look()
+    assert set(TASKS) == second.running
+    assert [("a", False), ("b", True)] == [(one.name, one.is_live) for one in await second.leases.nodes()]
+
+
+async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, clock: MovedClock) -> None:
+    """It ends what it ran, though nobody took it: the old session never comes back."""
+    frozen = node("a")
+    await frozen.begin(*TASKS)
+    before = frozen.leases.session
+    clock.move(TRUST_S)
+    await frozen.look()
+    assert before != frozen.leases.session
+    assert set() == frozen.running
+    clock.move(SESSION_S - TRUST_S + 0.1)
+    await frozen.look()
+    assert set(TASKS) == frozen.running
+
+
+async def test_a_stop_hands_over_at_once(node: Opener) -> None:
+    """Nobody waits for a gateway that said that it goes."""
+    first, second = node("a"), node("b")
+    await first.begin(*TASKS)
+    await second.begin(*TASKS)
+    await first.leases.close()
+    await asyncio.sleep(0)
+    assert set() == first.running
+    await second.look()
+    assert set(TASKS) == second.running
+
+
+async def test_without_the_database_nothing_runs_for_long(
+    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway cannot know who has its tasks by now."""
+    cut_off = node("a")
+    cut_off.tasks.append(asyncio.create_task(cut_off.leases.run("ledger", cut_off.work("ledger"))))
+    await cut_off.until_running("ledger")
+
+    @asynccontextmanager
+    async def no_database() -> AsyncIterator[None]:
+        async def fail(work: object) -> None:
+            raise SpoolUnavailable("the database cannot be reached")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cut_off.database.control, "run", fail)
+            yield
+
+    async with no_database():
+        clock.move(TRUST_S + 1)
+        await cut_off.until_running()
+    clock.move(SESSION_S)
+    await cut_off.until_running("ledger")
