@@ -8,6 +8,7 @@ hour; once its hours are old they go, and the day alone stays.
 from __future__ import annotations
 
 from collections import OrderedDict
+from secrets import randbits
 from typing import Any
 
 from spool.ledger.rows import LedgerRows
@@ -19,12 +20,14 @@ OTHER = "(other)"
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region")
 MAX_TEXT = 256  # of a dimension's value
+_CHANGED_BY = "changed_by"  # of the state
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
     """All of the state; what was never set is 0, except that numbers begin at 1."""
     values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0}
-    return {**values, **rows.state()}
+    kept = rows.state()
+    return {name: kept.get(name, value) for name, value in values.items()}
 
 
 def whole_since(arrival: float) -> int:
@@ -38,13 +41,20 @@ class Placement:
 
     Beyond `max_rows` a period's new combinations lose who they belong to, then what they ran: they are added to a row
     of `(other)`, so that every total stays right. What is in memory here follows the rows: after a transaction that
-    failed, `forget` it.
+    failed, `forget` it. `begin` does so where another process changed them.
     """
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
+        self._mark = randbits(62)
         self._numbers: dict[Dimensions, int] = {}
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
+
+    def begin(self, rows: LedgerRows) -> None:
+        """At the begin of a transaction: rows bear the mark of the placement that changed them last."""
+        if rows.state().get(_CHANGED_BY) != self._mark:
+            self.forget()
+            rows.set_state(**{_CHANGED_BY: self._mark})
 
     def forget(self) -> None:
         self._numbers.clear()
@@ -92,15 +102,20 @@ class Placement:
 
 def kept(dimensions: Dimensions) -> Dimensions:
     """Dimensions as they are kept: bounded texts, and "" for what is unknown."""
-    return Dimensions(*map(bounded, dimensions))
+    whole = Dimensions(*map(bounded, dimensions))
+    return whole._replace(tags=_readable(dimensions.tags))  # their values are bounded, their text is JSON
 
 
 def bounded(value: Any) -> Any:
     """A value of a dimension as it is kept."""
     if value is None:
         return ""
-    # A lone surrogate cannot be stored as text.
-    return value[:MAX_TEXT].encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return _readable(value[:MAX_TEXT]) if isinstance(value, str) else value
+
+
+def _readable(text: str) -> str:
+    """Text without lone surrogates, which cannot be stored."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _nobody(dimensions: Dimensions) -> Dimensions:

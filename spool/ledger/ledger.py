@@ -94,6 +94,11 @@ class Ledger:
             raise
         return self
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes count, too, one at a time."""
+        return self._store.shares_log
+
     def needs(self, topic: str) -> int | None:
         """The lowest number of a topic that the log must keep for the ledger (see spool.log.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
@@ -109,10 +114,24 @@ class Ledger:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(PAUSE_S)
 
+    async def watch(self, log: ReadableLog) -> None:
+        """Know how far others have counted, for as long as the log lives. Runs until cancelled."""
+        async for below in log.changes(AI_TELEMETRY):
+            try:
+                await self._look(below)
+            except SpoolUnavailable as error:
+                _log.warning("the ledger cannot be read: %s", error, extra={"action": "ledger_waits"})
+            await asyncio.sleep(PAUSE_S)
+
+    async def _look(self, below: int) -> None:
+        async with self._turn:
+            self._reach = (await self._state())["reach"]
+            self._is_caught_up |= self._reach >= below
+
     async def catch_up(self, log: ReadableLog) -> int:
         """Count every closed record that was not counted yet; returns the reach."""
         async with self._turn:
-            if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
+            if (below := log.closed_below(AI_TELEMETRY)) < self._reach and not self.is_shared:
                 await self._begin_anew(below)
             while self._reach < (below := log.closed_below(AI_TELEMETRY)):
                 await self._count(log, below)
@@ -130,6 +149,9 @@ class Ledger:
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
+        if state["reach"] != first:  # another process counted, or began to count anew
+            self._reach = state["reach"]
+            return
         rebuilding = state["rebuilding"]
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
 
@@ -313,8 +335,12 @@ class Ledger:
         return await self._read(state_of)
 
     async def _change(self, work: Callable[[LedgerRows], T]) -> T:
+        def begun(rows: LedgerRows) -> T:
+            self._placement.begin(rows)
+            return work(rows)
+
         try:
-            return await self._store.change(work)
+            return await self._store.change(begun)
         except LedgerLost:
             self._begin_again()
             raise

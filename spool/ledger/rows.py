@@ -125,7 +125,14 @@ class LedgerRows(Protocol):
 
 
 class LedgerStore(Protocol):
-    """The rows on whatever the engine keeps them."""
+    """
+    The rows on whatever the engine keeps them.
+
+    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or restored without
+    the other then, and somebody else may have counted further than this process sees the log.
+    """
+
+    shares_log: bool
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """

@@ -52,6 +52,7 @@ _REASONING_APART = ("gemini_cli.",)
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
+MAX_TAG = 256  # characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
 
 
 class Dimensions(NamedTuple):
@@ -213,7 +214,7 @@ class HourlySums:
         values = tuple([tags.get(name) for name in self._tags])
         text = self._tag_texts.get(values)
         if text is None:
-            named = {name: value for name, value in zip(self._tags, values, strict=True) if value}
+            named = {name: value[:MAX_TAG] for name, value in zip(self._tags, values, strict=True) if value}
             text = json.dumps(named, sort_keys=True, ensure_ascii=False) if named else ""
             if len(self._tag_texts) >= _MEMO:
                 self._tag_texts.clear()

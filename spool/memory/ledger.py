@@ -152,6 +152,8 @@ class MemoryLedgerRows:
 class MemoryLedger:
     """See `spool.ledger.rows.LedgerStore`."""
 
+    shares_log = False
+
     def __init__(self) -> None:
         self._rows = MemoryLedgerRows()
 

@@ -13,7 +13,13 @@ from spool.errors import SpoolFromTheFuture
 from spool.postgres.database import ALREADY_THERE, Connection, Database
 
 # The files of schema/, in the order in which they are carried out: one for each part of the storage.
-SCRIPTS: tuple[str, ...] = ("nodes.sql", "deliveries.sql", "registry.sql")
+SCRIPTS: tuple[str, ...] = (
+    "nodes.sql",
+    "deliveries.sql",
+    "registry.sql",
+    "ledger.sql",
+    "partial_reports.sql",
+)
 VERSION = 1
 OLDEST_NODE = 1  # the oldest version whose nodes can work with this schema
 

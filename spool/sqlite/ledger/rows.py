@@ -253,4 +253,5 @@ def _expression(dimension: str | Derived) -> str:
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
     path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
-    return f"IFNULL(json_extract(NULLIF(k.tags, ''), '$.\"{path}\"'), '')"
+    # Earlier versions cut long texts of tags off: these are no JSON any more.
+    return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN json_extract(k.tags, '$.\"{path}\"') END, '')"

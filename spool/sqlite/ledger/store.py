@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 class SqliteLedger:
     """See `spool.ledger.rows.LedgerStore`."""
 
+    shares_log = False
+
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock

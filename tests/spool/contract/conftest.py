@@ -23,6 +23,7 @@ from spool.sqlite.registry.store import SqliteRegistry
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.postgres_cluster import Schema
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
@@ -104,3 +105,10 @@ async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
     """A log and its deliveries, whose records are closed at once."""
     opened = await open_spool()
     return Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
+
+
+@pytest_asyncio.fixture(params=ENGINES)
+async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
+    ledgers = Ledgers.of(request.param, request, tmp_path)
+    yield ledgers
+    await ledgers.close()

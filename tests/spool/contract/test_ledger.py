@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spool import memory
-from spool.clock import Clock
 from spool.errors import NotAllowed
 from spool.identity import of_call
 from spool.ledger.derived import Derived
@@ -28,14 +25,12 @@ from spool.ledger.repricing import TokenSum
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.values import Entry, Submission
-from spool.memory.ledger import MemoryLedger
 from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.store import SqliteLedger
+from tests.spool.ledger.engines import ENGINES, MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 
 DAY = 24 * HOUR
-ENGINES = ["sqlite", "memory"]
 ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 
 
@@ -56,35 +51,6 @@ async def hourly(ledger: Ledger, *dimensions: str, since: int = BEGIN - 3 * DAY,
 async def total(ledger: Ledger, **fields: Any) -> CostRow:
     [row] = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", **fields))
     return row
-
-
-class Ledgers:
-    """Ledgers of one engine, opened again over what the one before kept."""
-
-    def __init__(self, engine: str, directory: Path) -> None:
-        self._engine = engine
-        self._directory = directory
-        self._in_memory = MemoryLedger()
-        self._opened: list[Ledger] = []
-
-    async def open(self, *, clock: Clock | None = None, **options: Any) -> Ledger:
-        clock = clock or FakeClock()
-        memory = self._engine == "memory"
-        self.store = self._in_memory if memory else await SqliteLedger.open(self._directory, clock)
-        self._opened.append(await Ledger(self.store, clock=clock, **options).load())
-        return self._opened[-1]
-
-    async def close(self) -> None:
-        """A test that fails leaves no thread behind."""
-        for ledger in self._opened:
-            await ledger.close()
-
-
-@pytest_asyncio.fixture(params=ENGINES)
-async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    ledgers = Ledgers(request.param, tmp_path)
-    yield ledgers
-    await ledgers.close()
 
 
 money = st.decimals(0, 100, places=21).map(lambda amount: f"{amount:f}")
@@ -120,12 +86,16 @@ def records(draw: st.DrawFn) -> Any:
     data=st.data(),
 )
 def test_sums_equal_a_recount(
-    tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any], data: st.DataObject
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    engine: str,
+    steps: list[Any],
+    data: st.DataObject,
 ) -> None:
     """Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the digit."""
 
     async def run() -> None:
-        ledgers = Ledgers(engine, tmp_path_factory.mktemp("ledger"))
+        ledgers = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger"))
         log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(BEGIN + 8 * HOUR))
         try:
             for step in steps:
@@ -142,7 +112,7 @@ def test_sums_equal_a_recount(
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
                 assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
         finally:
-            await ledger.close()
+            await ledgers.close()
 
     asyncio.run(run())
 
@@ -161,11 +131,13 @@ def test_sums_equal_a_recount(
         max_size=30,
     ),
 )
-def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]) -> None:
+def test_duplicates_and_amendments(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]
+) -> None:
     """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
 
     async def run() -> None:
-        ledgers, clock = Ledgers(engine, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
+        ledgers, clock = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
         spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
         ledger = await ledgers.open(clock=clock)
         try:
@@ -190,7 +162,7 @@ def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, eng
             assert len({number for number, *_ in steps}) == sum(len(entry.records) for entry in final.entries)
             assert recount(final, "user") == await hourly(ledger, "user")
         finally:
-            await ledger.close()
+            await ledgers.close()
             await spool.close()
 
     asyncio.run(run())
@@ -586,6 +558,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("ledgers", [SQLITE, MEMORY], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
     """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
     log, ledger = FakeLog(), await ledgers.open()
@@ -748,3 +721,64 @@ async def test_a_transaction_that_fails_leaves_nothing(ledgers: Ledgers, monkeyp
 
 def _broken(*_: object) -> None:
     raise ZeroDivisionError
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
+    """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
+    one, other = await ledgers.open(clock=clock, chunk=2), await ledgers.open(clock=clock, chunk=2)
+    for part in range(4):
+        log.add([call(user=f"u{part % 3}", start_time=(BEGIN + part * HOUR) * NS) for _ in range(5)])
+        await asyncio.gather(one.catch_up(log), other.catch_up(log))
+    clock.at += 100 * DAY  # the hours go, and with them dimensions that no sum has
+    while await one.tidy():
+        continue
+    log.add([call(user="u0"), call(user="new")])
+    await other.catch_up(log)
+    assert [("new", 1), ("u0", 11), ("u1", 5), ("u2", 5)] == [
+        (user, (await total(other, include={"user": [user]})).calls) for user in ("new", "u0", "u1", "u2")
+    ]
+    await one.catch_up(log)
+    assert await one.is_complete()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
+    """A process that follows later has nothing to count, and learns how far the others are."""
+    log, behind = FakeLog(), FakeLog()
+    log.add([call(), call(), call()])
+    one, other = await ledgers.open(), await ledgers.open()
+    assert 4 == await one.catch_up(log)
+    assert not await other.is_complete()
+    behind.add([call()])
+    watching = asyncio.create_task(other.watch(behind))
+    async with asyncio.timeout(10):
+        while not await other.is_complete():  # noqa: ASYNC110 - the task tells nobody
+            await asyncio.sleep(0)
+    watching.cancel()
+    assert 4 == other.needs(AI_TELEMETRY) == await other.catch_up(behind)
+    assert (3, 4) == ((await total(other)).calls, (await other.state()).reach)
+
+
+@pytest.mark.asyncio
+async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
+    """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
+    log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
+    names = ["a\ud800", "b\0c", "it's", '"', "%s", "\\", "{schema}"]
+    tags = [{"service": name, "job": "'\"%\\"} for name in names] + [{"service": "x" * 300, "job": "y"}]
+    log.add([call(user=each["service"], tags=each, cost="1", cost_source="reported") for each in tags])
+    await ledger.catch_up(log)
+    for dimension in ("user", "tag:service", "tag:job"):
+        rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=[dimension]))
+        assert (len(tags), Decimal(len(tags))) == (
+            sum(row.calls for row in rows),
+            sum(Decimal(row.cost) for row in rows),
+        )
+    for name in ("it's", '"', "%s", "\\", "{schema}"):
+        for dimension in ("user", "tag:service"):
+            assert name in await ledger.values(dimension)
+            assert 1 == (await total(ledger, include={dimension: [name]})).calls
+    assert 1 == (await total(ledger, include={"user": ["b\0c"]})).calls

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery
 from spool.record import NS
-from tests.spool.contract.test_ledger import ENGINES, Flat, Ledgers, hourly
+from tests.spool.contract.test_ledger import Flat, hourly
+from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call, recount
 
 DAYS = 120
@@ -28,13 +27,6 @@ DAY = timedelta(days=1)
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clocks change among the kept hours
 Sums = dict[str, tuple[int, Decimal]]
-
-
-@pytest_asyncio.fixture(params=ENGINES)
-async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    ledgers = Ledgers(request.param, tmp_path)
-    yield ledgers
-    await ledgers.close()
 
 
 class History:

@@ -24,10 +24,9 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
-from spool.memory.ledger import MemoryLedger
 from spool.record import Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
-from spool.sqlite.ledger.store import SqliteLedger
+from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 TEAMS = (None, "search", "ads", "it's")
@@ -74,10 +73,8 @@ def value_of(record: Inference, name: str) -> str:
 
 
 @asynccontextmanager
-async def spent(engine: str, directory: Path, given: list[Inference], max_rows: int = 5000) -> AsyncIterator[Spent]:
-    clock = FakeClock(BEGIN + 23 * HOUR)
-    store = await SqliteLedger.open(directory, clock) if engine == "sqlite" else MemoryLedger()
-    ledger = await Ledger(store, clock=clock, max_rows=max_rows).load()
+async def spent(ledgers: Ledgers, given: list[Inference], max_rows: int = 5000) -> AsyncIterator[Spent]:
+    ledger = await ledgers.open(clock=FakeClock(BEGIN + 23 * HOUR), max_rows=max_rows)
     ledger.derive([PLACE])
     log = FakeLog()
     log.add(given)
@@ -85,7 +82,7 @@ async def spent(engine: str, directory: Path, given: list[Inference], max_rows: 
         await ledger.catch_up(log)
         yield Spent(given, ledger)
     finally:
-        await ledger.close()
+        await ledgers.close()
 
 
 def part(*filters: tuple[str, str, tuple[str, ...]]) -> tuple[RoleFilter, ...]:
@@ -106,16 +103,18 @@ slices = st.builds(
 )
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.tuples(slices, st.sampled_from(DIMENSIONS), filters), min_size=12, max_size=12))
-def test_the_sums_of_a_slice_are_those_of_its_records(engine: str, tmp_path: Path, asked: Any) -> None:
+def test_the_sums_of_a_slice_are_those_of_its_records(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any
+) -> None:
     """Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records."""
 
     async def check() -> None:
-        async with spent(engine, tmp_path, []) as empty:
+        async with spent(Ledgers.of(engine, request, tmp_path), []) as empty:
             assert not await SlicedLedger(empty.ledger, LedgerSlice()).costs(WHOLE)
-        async with spent(engine, tmp_path / "full", records()) as full:
+        async with spent(Ledgers.of(engine, request, tmp_path / "full"), records()) as full:
             for slice, by, only in asked:
                 await _check_slice(full, slice, by, only)
 
@@ -143,21 +142,23 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ["sqlite", "memory"])
-async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
     """An exception from values of it would else show everything. Other roles of the person still hold."""
     gone = part(("own:gone", EXCEPT, ("front",)))
-    async with spent(engine, tmp_path, records()) as full:
+    async with spent(Ledgers.of(engine, request, tmp_path), records()) as full:
         assert not await SlicedLedger(full.ledger, LedgerSlice(parts=(gone,))).costs(WHOLE)
         both = SlicedLedger(full.ledger, LedgerSlice(parts=(gone, part(("team", IS, ("ads",))))))
         assert ["ads"] == list(await both.values("team"))
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ["sqlite", "memory"])
-async def test_no_question_names_the_slice(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_no_question_names_the_slice(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> None:
     """It is in no list of dimensions, and cannot be grouped or filtered by."""
-    async with spent(engine, tmp_path, records()) as full:
+    async with spent(Ledgers.of(engine, request, tmp_path), records()) as full:
         sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
         known = sliced.dimensions()
         assert set(known) == set(full.ledger.dimensions())
@@ -170,10 +171,12 @@ async def test_no_question_names_the_slice(engine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", ["sqlite", "memory"])
-async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
     """Sums of several users, or teams, together hold calls that the person may not see: they show less, never more."""
-    async with spent(engine, tmp_path, records(), max_rows=19) as full:
+    async with spent(Ledgers.of(engine, request, tmp_path), records(), max_rows=19) as full:
         assert await full.ledger.has_joint_sums()
         cost = {}
         for name, values in (
@@ -196,14 +199,14 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
     """While values are put together, only one that passes no such sum does."""
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
-        async with spent("memory", tmp_path, records(), max_rows=max_rows) as full:
+        async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:
             contains = await SlicedLedger(full.ledger, slice).contained()
             assert contains({"user": ("ada",)}, {})
             assert not contains({}, {})
             assert not contains({"team": ("ads", "search")}, {})
             assert contains({}, {"team": ("ads",)}) == may_except
             assert contains({"team": ("(other)",)}, {}) == may_except
-    async with spent("memory", tmp_path, records()) as full:
+    async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
         everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).contained()
         nothing = await SlicedLedger(full.ledger, LedgerSlice()).contained()
         assert (True, False) == (everything({}, {}), nothing({"team": ("ads",)}, {}))
@@ -221,7 +224,7 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
 async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
     """If it names values of all sources, and each of them makes a value that is seen."""
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
-    async with spent("memory", tmp_path, records()) as full:
+    async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
         contains = await SlicedLedger(full.ledger, front).contained()
         assert contains({"team": ("search",), "tag:service": ("web",)}, {})
         assert contains({"own:place": ("front",)}, {})

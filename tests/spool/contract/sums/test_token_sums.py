@@ -11,7 +11,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
-from tests.spool.contract.test_ledger import Ledgers, ledgers  # noqa: F401 - the fixture
+from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 pytestmark = pytest.mark.asyncio
@@ -50,7 +50,7 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
     return dict(found)
 
 
-async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:  # noqa: F811
+async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """Nine calls a day and team cost something and have a known input; the same before and after a day is summed up."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
@@ -62,7 +62,7 @@ async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:  # noqa: F811
     assert expected == await by_day(ledger)
 
 
-async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:  # noqa: F811
+async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
     """And no more than were asked for."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add([call(team=team, cost=cost, cost_source="reported") for team, cost in (("a", "1"), ("b", "3"), ("c", "2"))])

@@ -11,7 +11,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
-from tests.spool.contract.test_ledger import Ledgers, ledgers  # noqa: F401 - the fixture
+from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 pytestmark = pytest.mark.asyncio
@@ -52,7 +52,7 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
     return dict(found)
 
 
-async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:  # noqa: F811
+async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not known."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)

@@ -1,0 +1,335 @@
+"""The ledger's rows in PostgreSQL, as functions of a connection inside its transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from spool.ledger import money
+from spool.ledger.derived import Derived
+from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
+from spool.ledger.rows import GroupSum
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, INPUT_UNKNOWN, LATENCY, MONEY, WIDTH, Dimensions, Measures
+from spool.postgres.database import Connection, Database
+
+_TABLES = {HOUR_S: "ledger_hours", DAY_S: "ledger_days"}
+_COLUMNS = (*COUNTS, *MONEY, *LATENCY)
+_NAMES = ", ".join(_COLUMNS)
+_SUMMED = ", ".join(f"SUM({name})" for name in _COLUMNS)
+_ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
+# Money as text: a Decimal is rounded by whatever context computes with it.
+_ARRAYS = ", ".join(
+    ["%s::bigint[]", "%s::bigint[]", *("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)]
+)
+_SUMS = ", ".join(f"h.{name}::text" if name in MONEY else f"h.{name}" for name in _COLUMNS)
+_KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
+_KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
+_KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
+_WIDTH = len(Dimensions._fields)
+
+_LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
+_SET_STATE = """
+    INSERT INTO {schema}.ledger_state VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+_ADD_KEY = f"""
+    INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS}) VALUES (%s, %s::jsonb, {_KEY_VALUES})
+    RETURNING id"""
+_DROP_KEYS = """
+    DELETE FROM {schema}.ledger_keys k
+     WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)"""
+_NOTE_PERIODS = """
+    INSERT INTO {schema}.ledger_periods AS old (width, start, first)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
+    ON CONFLICT (width, start) DO UPDATE SET first = LEAST(old.first, excluded.first)"""
+# The hours' periods become those of their days.
+_JOIN_PERIODS = """
+    INSERT INTO {schema}.ledger_periods AS old (width, start, first)
+    SELECT %(day)s, start / %(day)s * %(day)s, MIN(first)
+      FROM {schema}.ledger_periods WHERE width = %(hour)s AND start < %(before)s
+     GROUP BY start / %(day)s
+    ON CONFLICT (width, start) DO UPDATE SET first = LEAST(old.first, excluded.first)"""
+
+
+def lock(connection: Connection, database: Database) -> None:
+    """Wait until nobody else changes sums; what is read from here on is the newest."""
+    connection.execute(database.sql(_LOCK))
+
+
+class PostgresLedgerRows:
+    """See `spool.ledger.rows.LedgerRows`."""
+
+    def __init__(self, connection: Connection, database: Database) -> None:
+        self._connection = connection
+        self._database = database
+
+    def state(self) -> Mapping[str, int]:
+        return dict(self._all("SELECT name, value FROM {schema}.ledger_state"))
+
+    def set_state(self, **values: int) -> None:
+        for name, value in sorted(values.items()):
+            self._run(_SET_STATE, name, value)
+
+    def number(self, dimensions: Dimensions) -> int:
+        number = self.find_number(dimensions)
+        if number is None:
+            values = [_stored(value) for value in dimensions]
+            [(number,)] = self._all(_ADD_KEY, _digest(dimensions), _tag_values(dimensions.tags), *values)
+        assert number is not None
+        return int(number)
+
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", _digest(dimensions))
+        return rows[0][0] if rows else None
+
+    def drop_unused_numbers(self) -> int:
+        return self._run(_DROP_KEYS)
+
+    def numbers(self, width: int, start: int) -> set[int]:
+        return {number for (number,) in self._all(f"SELECT key FROM {_table(width)} WHERE start = %s", start)}
+
+    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        together: dict[tuple[int, int], Measures] = {}
+        for start, number, measures in sums:  # a statement can change a row only once
+            before = together.get((start, number))
+            if before is not None:
+                measures = [a + b for a, b in zip(before, measures, strict=True)]
+            together[start, number] = measures
+        if together:
+            rows = [(*place, *_columns(measures)) for place, measures in sorted(together.items())]
+            self._run(
+                f"INSERT INTO {_table(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
+                f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
+                *map(list, zip(*rows, strict=True)),
+            )
+
+    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(places)
+        self._run(
+            f"DELETE FROM {_table(width)} h USING unnest(%s::bigint[], %s::bigint[]) gone(start, key)"
+            " WHERE h.start = gone.start AND h.key = gone.key",
+            [start for start, _ in ordered],
+            [number for _, number in ordered],
+        )
+
+    def starts(self, width: int, since: int) -> Sequence[int]:
+        statement = f"SELECT DISTINCT start FROM {_table(width)} WHERE start >= %s ORDER BY start"
+        return [start for (start,) in self._all(statement, since)]
+
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        rows = self._all(
+            f"SELECT h.key, {_KEY}, {_SUMS} FROM {_table(width)} h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            " WHERE h.start = %s AND k.kind = 'call' AND k.size <> %s",
+            start,
+            INPUT_UNKNOWN,
+        )
+        return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), _measures(row[_WIDTH + 1 :])) for row in rows]
+
+    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        rows = self._all(
+            f"SELECT {_KEY}, {_SUMS} FROM {_table(width)} h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            " WHERE h.start = %s",
+            start,
+        )
+        return [(Dimensions(*row[:_WIDTH]), _measures(row[_WIDTH:])) for row in rows]
+
+    def oldest_hour(self, since: int) -> int | None:
+        [(start,)] = self._all("SELECT MIN(start) FROM {schema}.ledger_hours WHERE start >= %s", since)
+        return None if start is None else int(start)
+
+    def sum_up_day(self, day: int) -> None:
+        self._run(
+            f"INSERT INTO {{schema}}.ledger_days (start, key, {_NAMES})"
+            f" SELECT %s, key, {_SUMMED} FROM {{schema}}.ledger_hours WHERE start >= %s AND start < %s"
+            " GROUP BY key ORDER BY key",
+            day,
+            day,
+            day + DAY_S,
+        )
+
+    def drop_days(self, since: int) -> None:
+        self._run("DELETE FROM {schema}.ledger_days WHERE start >= %s", since)
+
+    def drop_hours(self, before: int) -> int:
+        gone = self._run("DELETE FROM {schema}.ledger_hours WHERE start < %s", before)
+        values = {"day": DAY_S, "hour": HOUR_S, "before": before}
+        self._connection.execute(self._database.sql(_JOIN_PERIODS), values)
+        self._run("DELETE FROM {schema}.ledger_periods WHERE width = %s AND start < %s", HOUR_S, before)
+        return gone
+
+    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+        lowest: dict[tuple[int, int], int] = {}
+        for width, start, first in firsts:
+            lowest[width, start] = min(first, lowest.get((width, start), first))
+        rows = [(*place, first) for place, first in sorted(lowest.items())]
+        if rows:
+            self._run(_NOTE_PERIODS, *map(list, zip(*rows, strict=True)))
+
+    def forget_firsts(self) -> None:
+        self._run("UPDATE {schema}.ledger_periods SET first = 0, frozen = false")
+
+    def freeze_periods(self, below: int) -> None:
+        self._run("UPDATE {schema}.ledger_periods SET frozen = (first < %s) WHERE frozen <> (first < %s)", below, below)
+
+    def frozen_periods(self) -> set[tuple[int, int]]:
+        return set(self._all("SELECT width, start FROM {schema}.ledger_periods WHERE frozen"))
+
+    def drop_open_periods(self) -> int:
+        for width, table in _TABLES.items():
+            self._run(
+                f"DELETE FROM {{schema}}.{table} WHERE start IN"
+                " (SELECT start FROM {schema}.ledger_periods WHERE width = %s AND NOT frozen)",
+                width,
+            )
+        return self._run("DELETE FROM {schema}.ledger_periods WHERE NOT frozen")
+
+    def count_rows(self) -> int:
+        statement = "SELECT (SELECT COUNT(*) FROM {schema}.ledger_hours) + (SELECT COUNT(*) FROM {schema}.ledger_days)"
+        [(count,)] = self._all(statement)
+        return int(count)
+
+    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
+        asked = _Question()
+        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        names = [known[name] for name in query.group_by]
+        terms = []
+        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
+            for name, wanted in chosen.items():
+                terms.append(f"{known[name]} {word}({asked.text(list(map(_stored, wanted)))}::text[])")
+        needed = needed_sums(query.measures)
+        places = [place for place, name in enumerate(_COLUMNS) if name in needed]
+        wanted_sums = [_COLUMNS[place] for place in places]
+        sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
+        within = f"{_table(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
+        if until - since > width:  # looking up the dimensions of every row takes longer than adding it up
+            by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
+            summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
+        else:
+            summed = f"(SELECT * FROM {within})"
+        rows = self._ask(
+            f"SELECT {', '.join([*names, 'k.status', 'k.cost_source', *sums])}"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" WHERE {' AND '.join(terms) or 'TRUE'}"
+            f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 3))}",
+            asked,
+        )
+        for row in rows:
+            group = tuple(value or None for value in row[: len(names)])
+            status, cost_source, *found = row[len(names) :]
+            measures = [0] * WIDTH
+            for place, value in zip(places, found, strict=True):
+                measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
+            yield GroupSum(group, status, cost_source, measures)
+
+    def first_known(self, width: int, dimension: str) -> int | None:
+        asked = _Question()
+        known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
+        statement = f"SELECT MIN(start) FROM {_table(width)} WHERE key IN ({known})"
+        [(start,)] = self._ask(statement, asked)
+        return None if start is None else int(start)
+
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
+        if isinstance(dimension, Derived):
+            found = {dimension.value(sources) for sources in self._sources_of(dimension)}
+            return sorted(found - {""})[:limit]
+        asked = _Question()
+        expression = self._expression(dimension, asked)
+        statement = (
+            f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM {{schema}}.ledger_keys k) known'
+            f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
+        )
+        return [value for (value,) in self._ask(statement, asked)]
+
+    def _expression(self, dimension: str | Derived, asked: _Question) -> str:
+        """SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources."""
+        if not isinstance(dimension, Derived):
+            return _own(dimension, asked)
+        known = self._sources_of(dimension)
+        name = f"d{len(asked.joins)}"
+        columns = [f"s{place}" for place in range(len(dimension.sources))]
+        arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
+        texts = [asked.text(each) for each in (*arrays, [_stored(dimension.value(sources)) for sources in known])]
+        equal = [
+            f"{name}.{column} = {_own(source, asked)}"
+            for column, source in zip(columns, dimension.sources, strict=True)
+        ]
+        asked.joins.append(
+            f"JOIN unnest({', '.join(f'{text}::text[]' for text in texts)}) AS {name}({', '.join([*columns, 'value'])})"
+            f" ON {' AND '.join(equal) or 'TRUE'}"
+        )
+        return f"{name}.value"
+
+    def _sources_of(self, dimension: Derived) -> list[tuple[str, ...]]:
+        """Every set of values that the sources of a derived dimension have."""
+        if not dimension.sources:
+            return [()]
+        asked = _Question()
+        columns = ", ".join(_own(source, asked) for source in dimension.sources)
+        statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k"
+        return self._ask(statement, asked)
+
+    def _ask(self, statement: str, asked: _Question) -> list[tuple[Any, ...]]:
+        """Of a statement that is made for a question: `Database.sql` would remember each."""
+        text = statement.replace("{schema}", self._database.schema).encode()
+        return self._connection.execute(text, asked.values).fetchall()
+
+    def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(self._database.sql(statement), values).fetchall()
+
+    def _run(self, statement: str, *values: Any) -> int:
+        """How many rows it changed."""
+        return self._connection.execute(self._database.sql(statement), values).rowcount
+
+
+class _Question:
+    """The parameters of one statement, and what it joins to the dimensions."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.joins: list[str] = []
+
+    def text(self, value: Any) -> str:
+        """The place of a parameter."""
+        name = f"p{len(self.values)}"
+        self.values[name] = value
+        return f"%({name})s"
+
+
+def _own(dimension: str, asked: _Question) -> str:
+    if dimension in DIMENSIONS:
+        return f'k."{dimension}"'
+    return f"COALESCE(k.tag_values ->> {asked.text(_stored(dimension.removeprefix(TAG)))}::text, '')"
+
+
+def _table(width: int) -> str:
+    return f"{{schema}}.{_TABLES[width]}"
+
+
+def _columns(measures: Measures) -> Iterator[int | str]:
+    for name, value in zip(_COLUMNS, measures, strict=True):
+        yield money.text(value) if name in MONEY else value
+
+
+def _measures(columns: Sequence[Any]) -> Measures:
+    return [money.units(value) if name in MONEY else value for name, value in zip(_COLUMNS, columns, strict=True)]
+
+
+def _digest(dimensions: Dimensions) -> bytes:
+    return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
+
+
+def _stored(value: Any) -> Any:
+    """A value as PostgreSQL can keep it: its texts have no U+0000 and no half of a character."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _tag_values(tags: str) -> str:
+    """The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is no JSON."""
+    try:
+        values = json.loads(tags) if tags else {}
+    except ValueError:
+        values = {}
+    return json.dumps({_stored(name): _stored(value) for name, value in values.items()}, ensure_ascii=False)

@@ -1,0 +1,124 @@
+"""
+Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing is in memory.
+
+What a commit says of them is written under the head, by `follow` and `note_heard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from spool.log.expectations import version_of
+from spool.log.partial_reports import PartialReport, kind_of
+from spool.postgres.database import Connection, Database
+
+SHARD = 0
+
+_COLUMNS = "SELECT key, at, body FROM {schema}.partial_reports"
+_ALL = f"{_COLUMNS} WHERE shard = {SHARD} ORDER BY at, key"
+_FIND = f"{_COLUMNS} WHERE shard = {SHARD} AND key = ANY(%s)"
+_UNDER = f"{_COLUMNS} WHERE shard = {SHARD} AND key >= %s AND key < %s"
+_OLDEST = f"{_COLUMNS} WHERE shard = {SHARD} AND kind = %s AND at <= %s ORDER BY at, key LIMIT %s"
+_COUNT = f"""
+    SELECT COUNT(*), COALESCE(SUM(length(body)), 0)::bigint
+      FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND kind = %s"""
+VERSIONS = f"SELECT key, version FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND key = ANY(%s)"
+_FORGET = f"DELETE FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND key = ANY(%s)"
+_PUT = f"""
+    INSERT INTO {{schema}}.partial_reports (shard, key, kind, version, at, body)
+    SELECT {SHARD}, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[], %s::float8[], %s::bytea[])
+        ON CONFLICT (shard, key) DO UPDATE
+       SET version = excluded.version, at = excluded.at, body = excluded.body"""
+_HEARD = f"SELECT reporter, at FROM {{schema}}.heard WHERE shard = {SHARD} AND reporter = ANY(%s)"
+_NOTE_HEARD = f"""
+    INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
+        ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
+_FORGET_HEARD = f"DELETE FROM {{schema}}.heard WHERE shard = {SHARD} AND at < %s"
+
+
+class PostgresPartialReports:
+    """See `spool.log.partial_reports.PartialReports`."""
+
+    is_shared = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self) -> Sequence[PartialReport]:
+        return await self._read(_ALL)
+
+    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+        def within(connection: Connection) -> dict[bytes, PartialReport]:
+            rows = connection.execute(self._database.sql(_FIND), (list(keys),)).fetchall()
+            for begin in under:
+                rows += connection.execute(self._database.sql(_UNDER), (begin, _behind(begin))).fetchall()
+            return {row[0]: PartialReport(*row) for row in rows}
+
+        return await self._database.snapshot(within)
+
+    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+        return await self._read(_OLDEST, kind, before, most)
+
+    async def count(self, kind: bytes) -> tuple[int, int]:
+        def within(connection: Connection) -> tuple[int, int]:
+            [(number, size)] = connection.execute(self._database.sql(_COUNT), (kind,)).fetchall()
+            return number, size
+
+        return await self._database.read(within)
+
+    async def _read(self, statement: str, *values: object) -> list[PartialReport]:
+        def within(connection: Connection) -> list[PartialReport]:
+            return [PartialReport(*row) for row in connection.execute(self._database.sql(statement), values)]
+
+        return await self._database.read(within)
+
+
+class PostgresHeard:
+    """See `spool.log.heard.Heard`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
+        return await self._database.read(
+            lambda connection: dict(connection.execute(self._database.sql(_HEARD), (list(reporters),)).fetchall())
+        )
+
+    async def forget(self, before: float) -> int:
+        return await self._database.transaction(
+            lambda connection: connection.execute(self._database.sql(_FORGET_HEARD), (before,)).rowcount
+        )
+
+
+def versions(connection: Connection, database: Database, keys: Sequence[bytes]) -> dict[bytes, int]:
+    """The versions of what waits under some keys; those of which nothing waits are left out."""
+    return dict(connection.execute(database.sql(VERSIONS), (list(keys),)).fetchall()) if keys else {}
+
+
+def follow(connection: Connection, database: Database, changes: Mapping[bytes, PartialReport | None]) -> None:
+    """Write what a commit says of partial reports; None: it waits no more."""
+    gone = sorted(key for key, report in changes.items() if report is None)
+    kept = sorted(report for report in changes.values() if report is not None)
+    if gone:
+        connection.execute(database.sql(_FORGET), (gone,))
+    if kept:
+        columns = (
+            [report.key for report in kept],
+            [kind_of(report.key) for report in kept],
+            [version_of(report) for report in kept],
+            [report.at for report in kept],
+            [report.body for report in kept],
+        )
+        connection.execute(database.sql(_PUT), columns)
+
+
+def note_heard(connection: Connection, database: Database, reporters: Iterable[bytes], at: float) -> None:
+    """Write who told calls in a commit."""
+    ordered = sorted(reporters)
+    if ordered:
+        connection.execute(database.sql(_NOTE_HEARD), (at, ordered))
+
+
+def _behind(begin: bytes) -> bytes:
+    """The first key that is behind all those that begin so."""
+    return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

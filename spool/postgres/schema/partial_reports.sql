@@ -1,0 +1,21 @@
+-- Reports that wait, by their keys (spool/log/partial_reports.py). `kind` is how the key begins, `version` is a digest
+-- of time and body by which a commit knows whether what it was made from still stands (spool/log/expectations.py).
+CREATE TABLE {schema}.partial_reports (
+    shard smallint NOT NULL,
+    key bytea NOT NULL,
+    kind bytea NOT NULL,
+    version bigint NOT NULL,
+    at double precision NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (shard, key)
+) WITH (fillfactor = 70);
+ALTER TABLE {schema}.partial_reports ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX partial_reports_by_age ON {schema}.partial_reports (shard, kind, at, key);
+
+-- Who told calls and when last, as digests (spool/log/heard.py). No index by age: one scan an hour forgets.
+CREATE TABLE {schema}.heard (
+    shard smallint NOT NULL,
+    reporter bytea NOT NULL,
+    at double precision NOT NULL,
+    PRIMARY KEY (shard, reporter)
+) WITH (fillfactor = 70);

@@ -1,0 +1,75 @@
+"""The ledger's rows on every engine, opened again over what was kept before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.clock import Clock
+from spool.ledger.ledger import Ledger
+from spool.ledger.rows import LedgerStore
+from spool.memory.ledger import MemoryLedger
+from spool.postgres.database import Connection, Database
+from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.migrations import script
+from spool.sqlite.ledger.store import SqliteLedger
+from tests.spool.ledger_log import FakeClock
+from tests.spool.postgres_cluster import Schema
+
+SQLITE, MEMORY, POSTGRES = ENGINES = ("sqlite", "memory", "postgres")
+
+_EMPTY = """
+    DELETE FROM {schema}.ledger_hours; DELETE FROM {schema}.ledger_days; DELETE FROM {schema}.ledger_keys;
+    DELETE FROM {schema}.ledger_periods; DELETE FROM {schema}.ledger_state;
+    INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
+
+
+class Ledgers:
+    """Ledgers of one engine, each over what the one before kept; a new `Ledgers` begins with nothing."""
+
+    def __init__(self, engine: str, directory: Path, schema: Schema | None) -> None:
+        self._engine = engine
+        self._directory = directory
+        self._schema = schema
+        self._in_memory = MemoryLedger()
+        self._database: Database | None = None
+        self._opened: list[Ledger] = []
+
+    @classmethod
+    def of(cls, engine: str, request: pytest.FixtureRequest, directory: Path) -> Ledgers:
+        """A server is started for the engine that needs one alone."""
+        return cls(engine, directory, request.getfixturevalue("fresh_schema") if engine == POSTGRES else None)
+
+    async def open(self, *, clock: Clock | None = None, **options: Any) -> Ledger:
+        clock = clock or FakeClock()
+        self.store = await self._store(clock)
+        self._opened.append(await Ledger(self.store, clock=clock, **options).load())
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        """A test that fails leaves no thread behind."""
+        for ledger in self._opened:
+            await ledger.close()
+        if self._database is not None:
+            await self._database.close()
+
+    async def _store(self, clock: Clock) -> LedgerStore:
+        if self._engine == MEMORY:
+            return self._in_memory
+        if self._engine == SQLITE:
+            return await SqliteLedger.open(self._directory, clock)
+        if self._database is None:
+            assert self._schema is not None
+            self._database = database = Database(self._schema.dsn, schema=self._schema.name)
+            await database.run(lambda connection: _begin(database, connection))
+        return PostgresLedger(self._database)
+
+
+def _begin(database: Database, connection: Connection) -> None:
+    """The ledger's tables alone, and nothing in them: the examples of a test share its schema."""
+    if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
+        connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {script('ledger.sql')}"))
+    else:
+        connection.execute(database.sql(_EMPTY))
