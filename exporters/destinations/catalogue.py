@@ -9,6 +9,7 @@ from exporters.destinations import focus, ndjson, otlp, webhook
 from exporters.destinations.upstream import UPSTREAM, UpstreamContext
 from exporters.destinations.upstream import routes as upstream_routes
 from exporters.exporter import RouteConfig
+from exporters.otlp.encoding import EncodeElsewhere
 from exporters.problems import headers, one_of, url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -54,13 +55,14 @@ def build_routes(
     *,
     clock: Clock,
     context: UpstreamContext | None = None,
+    elsewhere: EncodeElsewhere | None = None,
 ) -> list[RouteConfig]:
     """
     The routes of a configuration; ValueError for a type or topic that a destination cannot take.
 
-    Without `context` nothing but AI telemetry leaves for the upstream.
+    Without `context` nothing but AI telemetry leaves for the upstream. `elsewhere` encodes spans in another process.
     """
-    routes = list(upstream_routes(upstream, clock=clock, context=context))
+    routes = list(upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere))
     for destination in destinations:
         routes += [_route(destination, topic, clock) for topic in destination.topics]
     return routes

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from exporters.exporter import Exporter, RouteConfig
+from exporters.otlp.encoding import EncodeElsewhere
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
@@ -88,17 +89,21 @@ def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str
 
 
 def routes(
-    settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
+    settings: UpstreamSettings,
+    *,
+    clock: Clock,
+    context: UpstreamContext | None = None,
+    elsewhere: EncodeElsewhere | None = None,
 ) -> Iterator[RouteConfig]:
     """
     None without an upstream, and AI telemetry alone without `context` or without a base_url.
 
-    Each route has a client of its own.
+    Each route has a client of its own. `elsewhere` encodes spans in another process.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return
     made_of = settings, context and context.single_writer
-    yield _telemetry_route(settings, clock, made_of)
+    yield _telemetry_route(settings, clock, made_of, elsewhere)
     if context is None or not settings.base_url:
         return
     has_events = Paths(settings).template(EVENTS) is not None
@@ -124,7 +129,9 @@ def routes(
     yield _route(BILLING_DATA, settings, made_of, exporter, client)
 
 
-def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
+def _telemetry_route(
+    settings: UpstreamSettings, clock: Clock, made_of: object, elsewhere: EncodeElsewhere | None
+) -> RouteConfig:
     client = UpstreamClient.of(settings, clock=clock)
     exporter = TelemetryExporter(
         client.client,
@@ -132,6 +139,7 @@ def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) 
         in_flight=settings.in_flight,
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,
+        elsewhere=elsewhere,
     )
     return _route(AI_TELEMETRY, settings, made_of, exporter, client)
 

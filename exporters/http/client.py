@@ -58,10 +58,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         secrets: Iterable[str] | None = None,
+        is_compressed: bool = False,
     ) -> HttpAnswer:
         """
         The answer if it is a 2xx; every other one raises an error of exporters.errors.
 
+        `is_compressed`: the body is gzip already, as this client would have made it.
         No message holds one of the `secrets`: without them, the value of any header that was given.
         """
         settings = self._settings
@@ -70,7 +72,9 @@ class Client:
             sent["Authorization"] = authorization  # the bare key, no scheme
         if idempotency_key is not None:
             sent[settings.idempotency_header] = idempotency_key
-        if self.compresses and len(body) >= compression.MIN_BYTES and "Content-Encoding" not in sent:
+        if is_compressed:
+            sent["Content-Encoding"] = "gzip"
+        elif self.compresses and len(body) >= compression.MIN_BYTES and "Content-Encoding" not in sent:
             sent["Content-Encoding"] = "gzip"
             body = compression.gzipped(body)
         if secrets is None:

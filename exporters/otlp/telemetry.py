@@ -16,6 +16,8 @@ from exporters import batch as batches
 from exporters.batch import Batch
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.client import Client
+from exporters.otlp import encoding
+from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import metrics_request
 from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder
@@ -51,13 +53,16 @@ class TelemetryExporter:
         in_flight: int = 4,
         max_records: int = 1000,
         max_bytes: int = 4 * 1024**2,
+        elsewhere: EncodeElsewhere | None = None,
     ) -> None:
+        """`elsewhere` encodes spans in another process."""
         self.in_flight = in_flight
         self.max_records = max_records
         self._max_bytes = max_bytes
         self._client = client
         self._target = target
         self._spans = SpanEncoder()
+        self._elsewhere = elsewhere
 
     async def prepare(self, delivery: Delivery) -> str | None:
         return None
@@ -73,13 +78,14 @@ class TelemetryExporter:
         url = self._target.url(stream)
         if url is None:
             return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
-        body = self._encode(batch)
-        if len(body) > self._max_bytes and delivery.count > 1:
-            raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+        encoded = await self._encoded(batch)
+        if encoded.size > self._max_bytes and delivery.count > 1:
+            raise DeliveryTooLarge(f"{encoded.size} bytes, over batch_bytes", answered=False)
         answer = await self._client.send(
             url,
-            body,
+            encoded.body,
             content_type=CONTENT_TYPE,
+            is_compressed=encoded.is_compressed,
             authorization=self._target.authorization(stream),
             idempotency_key=delivery.idempotency_key,
             headers=self._target.headers(),
@@ -90,12 +96,18 @@ class TelemetryExporter:
     async def close(self) -> None:
         await self._client.close()
 
-    def _encode(self, batch: Batch) -> bytes:
+    async def _encoded(self, batch: Batch) -> Encoded:
         spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
+        if self._elsewhere is not None and len(spans) >= encoding.LEAST:
+            compresses = self._client.compresses
+            answer = await self._elsewhere(encoding.packed(spans, compresses=compresses))
+            if answer is not None:
+                return encoding.unpacked(answer, compresses=compresses)
         points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
         try:
-            return self._spans.request(spans) if spans else metrics_request(points)
+            body = self._spans.request(spans) if spans else metrics_request(points)
         except (ValueError, OverflowError, IndexError, struct.error) as error:
             # A number too large for OTLP: only this record is at fault, the others of the delivery must go
             # on.
             raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error
+        return Encoded(body, len(body), is_compressed=False)

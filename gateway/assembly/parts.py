@@ -105,6 +105,7 @@ class Assembler:
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
         self.sign_ins: ProviderSignIns | None = None
+        self.workers: WorkerPool | None = None
 
     def emails(self, config: Config) -> Emails:
         return Emails(config.privacy.emails, secret=self.email_secret)
@@ -121,6 +122,7 @@ class Assembler:
         start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(server.worker_memory))
         pool = WorkerPool(server.workers, start, silent_s=server.worker_timeout, observer=metrics)
         pool.start()
+        self.workers = pool
         metrics.watch_workers(lambda: pool.ready)
         self.stack.push_async_callback(pool.close)
         return pool
@@ -266,8 +268,11 @@ class Assembler:
             id_upstream=self.billing_connections.id_upstream,
             single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
         )
+        elsewhere = None if self.workers is None else self.workers.encode
         try:
-            routes = build_routes(config.upstream, config.destinations, clock=self.clock, context=context)
+            routes = build_routes(
+                config.upstream, config.destinations, clock=self.clock, context=context, elsewhere=elsewhere
+            )
         except ValueError as error:
             raise ConfigError([str(error)]) from error
         return [replace(route, exporter=TracedExporter(route.exporter, self.traces)) for route in routes]

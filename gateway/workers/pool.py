@@ -142,13 +142,14 @@ class WorkerPool:
         self._observer.body_decoded("worker")
         return normalised
 
-    async def encode(self, payload: bytes) -> bytes:
-        """What the worker makes of it. NotDone if the caller has to do it."""
-        job = self._job(MessageKind.ENCODE, [payload])
+    async def encode(self, payload: bytes) -> bytes | None:
+        """What a worker makes of it; None if the caller is to do it."""
+        if not self.has_room:
+            return None
         try:
-            result: bytes = await self._do(job)
-        except Refusal as error:  # it is not a sender's
-            raise NotDone from error
+            result: bytes = await self._do(self._job(MessageKind.ENCODE, [payload]))
+        except (NotDone, Refusal):  # what is refused was sent by nobody
+            return None
         return result
 
     def _job(self, kind: MessageKind, payload: Sequence[bytes]) -> _Job:

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from exporters.http.compression import gzipped
+from exporters.otlp import encoding
 from exporters.otlp.encoding import encode
+from exporters.otlp.spans import SpanEncoder
 from gateway.errors import BadPayload, Refusal
 from gateway.http.budget import busy
 from gateway.normalise.formats.engine.declaration import Normalised
@@ -24,6 +27,7 @@ from gateway.workers.messages import PIECE, MessageKind
 from gateway.workers.pool import DIED, NOT_STARTED, SILENT, NotDone, WorkerPool
 from gateway.workers.process import StartChild, environment, starter
 from gateway.workers.serving import Link, serve
+from spool.record import Inference
 from spool.settings import MIB
 from tests.gateway.workers.children import ThreadChild, on_a_thread
 from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces
@@ -174,12 +178,25 @@ async def test_memory_of_items_is_held_by_the_request() -> None:
     assert not told.deaths
 
 
+async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
+    """Compressed and not; how large it is before compression comes along."""
+    outcome = here(spans(200)).outcome
+    records = [(record, 1.5) for record in outcome.records if isinstance(record, Inference)]
+    plain = SpanEncoder().request(records)
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        for compresses, expected in ((True, gzipped(plain)), (False, plain)):
+            answer = await pool.encode(encoding.packed(records, compresses=compresses))
+            assert answer is not None
+            found = encoding.unpacked(answer, compresses=compresses)
+            assert (expected, len(plain), compresses) == found
+
+
 async def test_what_a_worker_cannot_do_is_done_here() -> None:
     """An error that is not the sender's is not told: whoever asked does the job, and meets the error himself."""
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
-        with pytest.raises(NotDone):
-            await pool.encode(b"this is no message")
+        assert await pool.encode(b"this is no message") is None
     assert not told.deaths
 
 

@@ -16,6 +16,7 @@ from exporters.backoff import Backoff
 from exporters.destinations.catalogue import build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
+from exporters.otlp.encoding import EncodeElsewhere, encode
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED, RouteState
@@ -37,9 +38,15 @@ class Site:
     secret_file: Path
     settings: UpstreamSettings
     backoff: Backoff = QUICK
+    elsewhere: EncodeElsewhere | None = None
 
     def configs(self, **changes: object) -> list[RouteConfig]:
-        routes = build_routes(replace(self.settings, **changes), [], clock=self.server.clock)  # type: ignore[arg-type]
+        routes = build_routes(
+            replace(self.settings, **changes),  # type: ignore[arg-type]
+            [],
+            clock=self.server.clock,
+            elsewhere=self.elsewhere,
+        )
         return [replace(route, backoff=self.backoff) for route in routes]
 
     @asynccontextmanager
@@ -88,6 +95,28 @@ def refusing(*numbers: int, status: int = 400) -> Callable[[Received], Reply | N
         return Reply(status, body, "application/json") if bad & set(request.ids) else None
 
     return judge
+
+
+async def by_a_worker(payload: bytes) -> bytes | None:
+    return b"".join(encode(payload))
+
+
+async def by_nobody(payload: bytes) -> bytes | None:
+    return None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("elsewhere", [None, by_a_worker, by_nobody])
+async def test_deliveries_are_the_same_whoever_encodes_them(site: Site, elsewhere: EncodeElsewhere | None) -> None:
+    """One over `batch_bytes` is split by its size before compression; every record leaves once."""
+    site.elsewhere = elsewhere
+    records = calls(1, 400)
+    await site.server.add(records)
+    async with site.forwarding(batch_bytes=40_000, in_flight=1):
+        await site.until_settled()
+    assert sorted(ids(records)) == sorted(site.upstream.ids)
+    assert {"gzip"} == {request.headers["content-encoding"] for request in site.upstream.requests}
+    assert 4 == len(site.upstream.requests)
 
 
 @pytest.mark.asyncio
