@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-from tests.spool.postgres_cluster import cluster, fresh_schema, new_schema, pair, pooler, schemas
+from tests.spool.postgres_cluster import cluster, fresh_schema, new_schema, pair, pooler, schemas, unmade_schema
 
-__all__ = [
-    "cluster",
-    "fresh_schema",
-    "new_schema",
-    "pair",
-    "pooler",
-    "schemas",
-]  # fixtures for whoever tests PostgreSQL's engine
+# Fixtures for whoever tests PostgreSQL's engine.
+__all__ = ["cluster", "fresh_schema", "new_schema", "pair", "pooler", "schemas", "unmade_schema"]
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

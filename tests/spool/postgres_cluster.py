@@ -22,7 +22,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from spool.postgres.migrations import SCRIPTS, script
 
@@ -336,11 +335,16 @@ def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
 
 
 @pytest.fixture
-def fresh_schema(cluster: Server) -> Iterator[Schema]:
-    """A schema of the test's own on the shared server, not made yet and dropped after the test."""
+def fresh_schema(new_schema: Callable[[], Schema]) -> Schema:
+    """One such schema."""
+    return new_schema()
+
+
+@pytest.fixture
+def unmade_schema(cluster: Server) -> Iterator[Schema]:
+    """A schema of the test's own that is not made yet, and is dropped after the test."""
     schema = Schema(dsn=cluster.dsn, name=f"test_{next(_NUMBERS)}")
     yield schema
-    drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name))
     with psycopg.connect(cluster.dsn, autocommit=True) as connection:
         connection.execute("SET client_min_messages = warning")
-        connection.execute(drop)
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())

@@ -11,8 +11,8 @@ from tests.spool.postgres_cluster import Schema
 
 
 @pytest_asyncio.fixture
-async def database(fresh_schema: Schema) -> AsyncIterator[Database]:
+async def database(unmade_schema: Schema) -> AsyncIterator[Database]:
     """An open database whose schema is not made yet."""
-    opened = Database(fresh_schema.dsn, schema=fresh_schema.name)
+    opened = Database(unmade_schema.dsn, schema=unmade_schema.name)
     yield opened
     await opened.close()

@@ -21,14 +21,14 @@ SETTINGS = SpoolSettings()
 
 
 @pytest.fixture
-def storage(fresh_schema: Schema, tmp_path: Path) -> StorageSettings:
+def storage(unmade_schema: Schema, tmp_path: Path) -> StorageSettings:
     """The settings of a node whose secret and schema are not made yet."""
     dsn_file = tmp_path / "tollhouse.dsn"
-    dsn_file.write_text(fresh_schema.dsn + "\n")
+    dsn_file.write_text(unmade_schema.dsn + "\n")
     return StorageSettings(
         engine="postgres",
         dsn_file=dsn_file,
-        schema=fresh_schema.name,
+        schema=unmade_schema.name,
         secret_file=tmp_path / "secret",
         durability=LOCAL,
     )

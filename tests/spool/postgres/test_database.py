@@ -17,12 +17,12 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
-def table(fresh_schema: Schema) -> str:
-    with psycopg.connect(fresh_schema.dsn, autocommit=True) as connection:
+def table(unmade_schema: Schema) -> str:
+    with psycopg.connect(unmade_schema.dsn, autocommit=True) as connection:
         connection.execute(
-            f"CREATE SCHEMA {fresh_schema.name}; CREATE TABLE {fresh_schema.name}.kept (n int PRIMARY KEY)"
+            f"CREATE SCHEMA {unmade_schema.name}; CREATE TABLE {unmade_schema.name}.kept (n int PRIMARY KEY)"
         )
-    return f"{fresh_schema.name}.kept"
+    return f"{unmade_schema.name}.kept"
 
 
 def inserted(database: Database, n: int, connection: Connection) -> None:
@@ -99,14 +99,14 @@ async def test_a_connection_that_ended_is_made_again(database: Database, table: 
         await database.run(work)
 
 
-async def test_errors_are_those_of_the_spool(database: Database, table: str, fresh_schema: Schema) -> None:
+async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:
     """A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is said."""
 
     def lock(connection: Connection) -> None:
         connection.execute("SET LOCAL lock_timeout = '10ms'")
         connection.execute(database.sql("LOCK TABLE {schema}.kept"))
 
-    with psycopg.connect(fresh_schema.dsn) as holder:
+    with psycopg.connect(unmade_schema.dsn) as holder:
         holder.execute(f"LOCK TABLE {table}")
         with pytest.raises(SpoolUnavailable, match="lock timeout"):
             await database.transaction(lock)
@@ -127,10 +127,10 @@ async def test_no_server_is_unavailable() -> None:
     await database.close()
 
 
-async def test_time_is_the_databases_unless_a_test_moves_it(fresh_schema: Schema) -> None:
+async def test_time_is_the_databases_unless_a_test_moves_it(unmade_schema: Schema) -> None:
     """An SQL text asks for the time with {now}: a moved clock's where there is one."""
-    moved = Database(fresh_schema.dsn, schema=fresh_schema.name, clock=MovedClock(7.0))
-    real = Database(fresh_schema.dsn, schema=fresh_schema.name)
+    moved = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=MovedClock(7.0))
+    real = Database(unmade_schema.dsn, schema=unmade_schema.name)
     assert await told_time(moved) == 7.0
     before = await told_time(real)
     assert 7.0 < before < await told_time(real)

@@ -15,9 +15,9 @@ from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
 pytestmark = pytest.mark.asyncio
 
 
-async def test_several_processes_begin_at_once(fresh_schema: Schema) -> None:
+async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
     """Whoever comes first makes the schema; the others find it made."""
-    databases = [Database(fresh_schema.dsn, schema=fresh_schema.name) for _ in range(4)]
+    databases = [Database(unmade_schema.dsn, schema=unmade_schema.name) for _ in range(4)]
     assert await found_version(databases[0]) == 0
     await asyncio.gather(*(migrate(database) for database in databases))
     assert [await found_version(database) for database in databases] == [VERSION] * 4

@@ -15,9 +15,9 @@ from tests.spool.postgres_cluster import Schema
 pytestmark = pytest.mark.asyncio
 
 
-async def test_verbs_work_behind_a_pooler(pooler: str, fresh_schema: Schema) -> None:
+async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
     """Migrations, pipelines and transactions share two connections; the limits hold within each transaction."""
-    database = Database(pooler, schema=fresh_schema.name, pooled=True)
+    database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate(database)
     assert await found_version(database) == VERSION
 
