@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.lifecycle import parked_soon
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 
 UPSTREAM = """
@@ -64,7 +65,7 @@ def test_ten_thousand_records_through_two_tollhouses(installations: Any, tmp_pat
 def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations: Any, tmp_path: Path) -> None:
     """Disabled half way: parked in status and readiness (still 200); enabled again, it resumes by itself."""
     near, far, key = chained(installations, tmp_path)
-    near.start()
+    near.start(command=parked_soon.COMMAND)
     send(near, key, 1_000, "before")
     near.wait_until_drained("upstream/ai-telemetry")
     far.run("keys", "disable", "near tollhouse")
@@ -76,7 +77,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations
     assert "parked" == routes["upstream/ai-telemetry"]["state"]
     assert routes["upstream/ai-telemetry"]["reason"]
     far.run("keys", "enable", "near tollhouse")
-    near.wait_until_drained("upstream/ai-telemetry", 90)
+    near.wait_until_drained("upstream/ai-telemetry", 60)
     far.wait_until_drained("archive/ai-telemetry")
     assert 2_000 == len(far.records()) == len({record["id"] for record in far.records()})
     near.json("spool", "verify")

@@ -277,6 +277,27 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
     assert 0 == throttle.rest_s(0)
 
 
+@pytest.mark.asyncio
+async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, for as long as it takes; once the key is taken again, all that waited is delivered."""
+    waits: list[float] = []
+    real = RouteThrottle.park
+
+    def park(throttle: RouteThrottle, seconds: float) -> None:
+        waits.append(seconds)
+        real(throttle, seconds)
+
+    monkeypatch.setattr(RouteThrottle, "park", park)
+    await spool.add(calls(1, 10))
+    route = route_of(spool, Capture(answers=[FORBIDDEN, FORBIDDEN, None]))
+    states = []
+    for _ in range(3):
+        await route.forward_once()
+        states.append((await spool.state()).state)
+    assert (["parked", "parked", "running"], [60.0, 60.0]) == (states, waits)
+    assert {"delivered": 10} == await spool.terms()
+
+
 class Choking(Capture):
     """Answers 500 to every request with one record in it."""
 

@@ -1,0 +1,18 @@
+"""
+Tollhouse whose parked routes are tried again after two seconds: `python -m tests.acceptance.lifecycle.parked_soon`
+
+That it is a minute otherwise, tests/exporters/test_route_loop.py shows under a clock of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import exporters.route_loop
+from gateway.cli import main
+
+COMMAND = (sys.executable, "-m", "tests.acceptance.lifecycle.parked_soon")
+
+if __name__ == "__main__":
+    exporters.route_loop.PARKED_S = 2.0
+    main()
