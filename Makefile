@@ -121,8 +121,9 @@ soak: $(VENV)/test.stamp  ## MINUTES=30 of load with random faults; 100,000 call
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
 	TOLLHOUSE_ORDER_SEED=0 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
-	tests/integration/test_order_of_items.py --timeout 3600
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py --timeout 3600
+	tests/integration/order --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
+	tests/integration/api/test_openapi.py --timeout 3600
 
 SCENARIOS ?= main
 bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios

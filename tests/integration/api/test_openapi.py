@@ -31,12 +31,14 @@ from gateway.http.openapi import document
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
+from tests.faults.scenarios import LONG
 from tests.integration.conftest import ACTOR, Serve
 
 DOCUMENT = document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 PATIENCE_S = 60  # the default of 10 is too short where ten processes share two processors
+EXAMPLES = 100 if LONG else 5  # of each operation
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -162,7 +164,7 @@ schema = schemathesis.openapi.from_dict(
 
 
 @schema.parametrize()
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], server: Target) -> None:
     """No 500, no status, type or shape that the document does not name."""
     case.call_and_validate(base_url=server.url, headers=server.headers, checks=CHECKS, timeout=PATIENCE_S)
