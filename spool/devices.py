@@ -2,7 +2,8 @@
 Devices as they are kept: all rows in memory, and durable before a change is answered.
 
 Knows no policy and no protocol: who may enrol, and how it is answered, is decided in the gateway. Changes that wait
-together are written in one transaction, their audit rows first.
+together are written in one transaction, their audit rows first. A change is a function of the row: where another
+process wrote the row meanwhile, it is applied again to what that one wrote.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from spool.errors import SpoolError, SpoolUnavailable
+from spool.errors import NotThere, SpoolError, SpoolUnavailable
 from spool.registry.audit import AuditedChange, Auditor
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
+TOUCHES = 16  # of a row, while rows cannot be written: older ones are lost if another process writes the row
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _log = logging.getLogger(__name__)
@@ -99,6 +101,9 @@ class Unenrolled:
     key: str  # the name of the key that brought it last
 
 
+DeviceChange = Callable[[Device | None], Device]
+
+
 class DeviceRows(Protocol):
     """The rows as an engine keeps them."""
 
@@ -106,16 +111,51 @@ class DeviceRows(Protocol):
 
     async def write(
         self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
-    ) -> None:
-        """In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`."""
+    ) -> Mapping[str, Device | None]:
+        """
+        In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`.
+
+        Returns the rows of `devices` that another process wrote since this one last read or wrote them, as they are
+        now, None if they are gone: they are not replaced.
+        """
         ...
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        """
+        The rows that other processes wrote lately, None for those that are gone. `ids` are known to have been changed;
+        None: any may have been.
+        """
+        ...
+
+    async def names(self) -> Sequence[Unenrolled]:
+        """What all processes noted."""
+        ...
+
+
+class _Update:
+    """A change of a row that waits to be durable; `device` is the row after it."""
+
+    def __init__(self, change: DeviceChange, device: Device) -> None:
+        self.change = change
+        self.device = device
+        self.error: Exception | None = None
+
+    def apply(self, known: Device | None) -> Device | None:
+        """Make the change again; the row as it is if the change is no longer possible."""
+        try:
+            self.device = self.change(known)
+        except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
+            self.error = error
+            return known
+        self.error = None
+        return self.device
 
 
 class _Batch:
     """Changes that wait for the same transaction."""
 
     def __init__(self) -> None:
-        self.ids: set[str] = set()
+        self.updates: dict[str, list[_Update]] = {}
         self.names: set[str] = set()
         self.gone: set[str] = set()
         self.deleted: set[str] = set()
@@ -124,7 +164,20 @@ class _Batch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __bool__(self) -> bool:
-        return bool(self.ids or self.names or self.gone or self.deleted)
+        return bool(self.updates or self.names or self.gone or self.deleted)
+
+    @property
+    def ids(self) -> Collection[str]:
+        return self.updates.keys()
+
+    def add(self, id: str, updates: Iterable[_Update]) -> None:
+        self.updates.setdefault(id, []).extend(updates)
+
+    def apply(self, id: str, known: Device | None) -> Device | None:
+        """The row after the changes that wait."""
+        for update in self.updates.get(id, ()):
+            known = update.apply(known)
+        return known
 
 
 class DeviceTable:
@@ -139,6 +192,7 @@ class DeviceTable:
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()  # of writing rows and of reading those of others
         self._closing = False
         self.version = 0  # grows with every write of rows
         self.auditor: Auditor | None = None
@@ -164,23 +218,30 @@ class DeviceTable:
     def __len__(self) -> int:
         return len(self._devices)
 
-    async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
+    async def update(self, id: str, change: DeviceChange, audited: AuditedChange | None = None) -> Device:
         """
-        Replace a row: visible at once, durable when this returns. SpoolUnavailable: the row is as it was.
+        Change a row: visible at once, durable when this returns it. SpoolUnavailable: the row is as it was.
 
-        Between reading a row and keeping the new one the caller must not wait, so two first contacts are one device.
+        `change` is given the newest row, None if there is none, and waits for nothing, so that two first contacts are
+        one device. It is called again where another process wrote the row meanwhile; its error leaves the row as it is
+        and is raised here.
         """
         if self._closing:
             raise SpoolUnavailable("the spool is closing")
-        self._devices[device.id] = device
-        self._unenrolled_no_more(device.id)
+        update = self._change(id, change)
         batch = self._batch
-        batch.ids.add(device.id)
         batch.waiting = True
-        if change is not None:
-            batch.changes.append(change)
+        if audited is not None:
+            batch.changes.append(audited)
         self._begin()
         await asyncio.shield(batch.done)
+        if update.error is not None:
+            raise update.error
+        return update.device
+
+    async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
+        """Replace a row, whatever it was: see `update`."""
+        await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
         """Remove rows: gone at once, durable when this returns. SpoolUnavailable: they are as they were."""
@@ -195,11 +256,18 @@ class DeviceTable:
         self._begin()
         await asyncio.shield(batch.done)
 
-    def touch(self, device: Device) -> None:
-        """Replace a row: visible at once, durable within seconds. For what may be lost: when it was last seen."""
-        self._devices[device.id] = device
-        self._batch.ids.add(device.id)
-        self._flush_soon()
+    def touch(self, id: str, change: Callable[[Device], Device]) -> None:
+        """Change a row that is there, durable within seconds. For what may be lost: when it was last seen."""
+        if id in self._devices:
+            self._change(id, of_known(change))
+            self._flush_soon()
+
+    def _change(self, id: str, change: DeviceChange) -> _Update:
+        update = _Update(change, change(self._devices.get(id)))
+        self._devices[id] = update.device
+        self._unenrolled_no_more(id)
+        self._batch.add(id, [update])
+        return update
 
     def note_unenrolled(self, name: str, *, key: str, now: float) -> None:
         """Keep the name of a device that telemetry named and that could not be enrolled; the newest names are kept."""
@@ -211,6 +279,23 @@ class DeviceTable:
         if len(self._unenrolled) > MAX_UNENROLLED:
             self._unenrolled_no_more(next(iter(self._unenrolled)))
         self._flush_soon()
+
+    async def follow(self, ids: Collection[str] | None) -> None:
+        """Take in what other processes wrote; `ids` are known to have been changed, None: any may have been."""
+        async with self._turn:
+            found = await self._rows.others(ids)
+            names = await self._rows.names() if ids is None else None
+            for id, kept in found.items():
+                self._take(id, kept)
+                if kept is not None and self._unenrolled.pop(id, None) is not None:
+                    self._batch.names.discard(id)
+            if names is not None:
+                own = {name: self._unenrolled[name] for name in self._batch.names if name in self._unenrolled}
+                others = {each.name: each for each in names if each.name not in self._batch.gone}
+                self._unenrolled = {**others, **own}
+        if found:
+            self.version += 1
+            self._news.set()
 
     async def changes(self) -> None:
         """Wait until rows have been written since the last call; for one reader."""
@@ -271,27 +356,59 @@ class DeviceTable:
     async def _write(self, batch: _Batch) -> None:
         if batch.changes and self.auditor is not None:
             await self.auditor(batch.changes)
-        rows = [self._devices[id] for id in batch.ids if id in self._devices]
         names = [self._unenrolled[name] for name in batch.names if name in self._unenrolled]
         deleted = [id for id in batch.deleted if id not in self._devices]  # others were enrolled again meanwhile
-        await self._rows.write(rows, names, list(batch.gone), deleted)
+        async with self._turn:
+            moved = await self._put(batch.ids, names, list(batch.gone), deleted)
+            for id in deleted:
+                self._durable.pop(id, None)
+            while moved:
+                for id, newest in moved.items():
+                    self._take(id, newest, batch)
+                moved = await self._put(moved.keys(), [], [], [])
+
+    async def _put(
+        self, ids: Collection[str], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> Mapping[str, Device | None]:
+        rows = [self._devices[id] for id in ids if id in self._devices]
+        moved = await self._rows.write(rows, names, gone, deleted)
         self.version += 1
-        for id in deleted:
-            self._durable.pop(id, None)
-        self._durable.update({row.id: row for row in rows})
+        self._durable.update({row.id: row for row in rows if row.id not in moved})
+        return moved
+
+    def _take(self, id: str, kept: Device | None, *batches: _Batch) -> None:
+        """Put a row into memory as it is kept, with the changes on top that are not written yet."""
+        device = kept
+        for batch in (*batches, self._batch):
+            device = batch.apply(id, device)
+        for table, row in ((self._durable, kept), (self._devices, device)):
+            if row is None:
+                table.pop(id, None)
+            else:
+                table[id] = row
 
     def _failed(self, batch: _Batch, error: Exception) -> None:
         self._batch.names |= batch.names
         self._batch.gone |= batch.gone - batch.names
         if not batch.waiting:  # nobody waits for an answer: tried again with the next
-            self._batch.ids |= batch.ids
+            for id, updates in batch.updates.items():
+                later = self._batch.updates.pop(id, [])
+                self._batch.add(id, [*updates, *later][-TOUCHES:])
             _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
             self._flush_soon()
             return
-        for id in (batch.ids | batch.deleted) - self._batch.ids - self._batch.deleted:
-            if (before := self._durable.get(id)) is not None:
-                self._devices[id] = before
-            else:
-                self._devices.pop(id, None)
+        for id in {*batch.ids, *batch.deleted} - self._batch.deleted:
+            self._take(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))
+
+
+def of_known(change: Callable[[Device], Device]) -> DeviceChange:
+    """A change of a row that is there; NotThere if it was deleted."""
+
+    def changed(known: Device | None) -> Device:
+        if known is None:
+            raise NotThere("there is no such device: it was deleted")
+        return change(known)
+
+    return changed

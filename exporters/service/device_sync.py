@@ -22,7 +22,8 @@ from exporters.http.answers import HttpAnswer
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices import ENROLLED, REVOKED, Device, DeviceTable
+from spool.devices import ENROLLED, REVOKED, Device, DeviceTable, of_known
+from spool.errors import NotThere
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
@@ -176,16 +177,14 @@ class DeviceSync:
             "upstream_id": upstream_id,
             "held": None,
         }
-        if (current := self._table.find(device.id)) is not None:  # else it was deleted meanwhile
-            await self._table.keep(replace(current, **changes))
+        await self._keep(device.id, **changes)
         return replace(device, **changes)
 
     async def _revoke(self, device: Device) -> None:
         answer = await self._upstream.send(ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED}))
         self._worked()
         held = None if _in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
-        if (current := self._table.find(device.id)) is not None:
-            await self._table.keep(replace(current, sent_version=device.version, held=held))
+        await self._keep(device.id, sent_version=device.version, held=held)
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
@@ -193,8 +192,13 @@ class DeviceSync:
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
         # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
-        if (current := self._table.find(device.id)) is not None:
-            self._table.touch(replace(current, sent_version=device.version, held=None))
+        self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
+
+    async def _keep(self, id: str, **changes: Any) -> None:
+        """Change a device, unless it was deleted meanwhile."""
+        if self._table.find(id) is not None:
+            with suppress(NotThere):
+                await self._table.update(id, of_known(lambda known: replace(known, **changes)))
 
     def _worked(self) -> None:
         if self._state != RUNNING:
@@ -227,7 +231,7 @@ class DeviceSync:
         if current is not None and current.held != words:
             fields = {"action": "device_held", "status": error.status}
             _log.warning("%s: the device %s is held: %s", NAME, device.id, words, extra=fields)
-            await self._table.keep(replace(current, held=words))
+            await self._keep(device.id, held=words)
 
     def _rests_now(self, device: Device) -> bool:
         facts_version, until = self._rests.get(device.id, (0, 0.0))

@@ -43,7 +43,7 @@ class DeviceKeys:
         if device is None or device.state == REVOKED or not device.has_key or device.generation != int(number):
             raise Refusal(401, "dead_device_key", "this device was revoked or reset, and its key is no longer good")
         if not device.key_used:
-            self._table.touch(replace(device, key_used=True))
+            self._table.touch(id, lambda known: replace(known, key_used=True))
         return Bearer(f"device {id}", SCOPES, device=id)
 
     def _mac(self, id: str, generation: int) -> str:

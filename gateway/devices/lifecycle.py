@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
-from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable, is_device_id
+from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceChange, DeviceTable, is_device_id, of_known
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import checked_labels
@@ -101,36 +101,34 @@ class DeviceLifecycle:
             known = await self._follow(known, report, bearer, address)
             if report.revoked:
                 return known or _begun(report.id, self._clock.now(), bearer.name, state=REVOKED), None
-        change = None
-        if known is None:
-            device, change = self._new(report, bearer, address)
-        else:
-            device = await self._known(known, report, bearer, address)
-        key = None
-        if report.want_key and self._may_have_key(known or device, report):
-            key = self.keys.key_of(device)
-            if not device.has_key:
-                device = replace(device, has_key=True)
-        await self.table.keep(device, change)
-        return device, key
+        reported, audited = await self._contact(known, report, bearer, address)
+        may_have_key = False
+
+        def enrolled(newest: Device | None) -> Device:
+            nonlocal may_have_key
+            device = reported(newest)
+            may_have_key = report.want_key and self._may_have_key(newest or device, report)
+            return replace(device, has_key=True) if may_have_key else device
+
+        device = await self.table.update(report.id, enrolled, audited)
+        return device, self.keys.key_of(device) if may_have_key else None
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
         """Keeps a heartbeat. A first contact enrols if the key may; else Refusal 403 names the scope."""
         report = self._private(report)
         _own(bearer, report.id)
-        device = self.table.find(report.id)
-        change = None
-        if device is None:
-            if ENROLL not in bearer.scopes:
-                raise lacking(ENROLL)
-            device, change = self._new(report, bearer, address)
-        else:
-            device = await self._known(device, report, bearer, address)
+        known = self.table.find(report.id)
+        if known is None and ENROLL not in bearer.scopes:
+            raise lacking(ENROLL)
+        reported, audited = await self._contact(known, report, bearer, address)
         now = self._clock.now()
-        offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
-        device = device.updated(last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset)
-        await self.table.keep(device, change)
-        return device
+
+        def beaten(newest: Device | None) -> Device:
+            device = reported(newest)
+            offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
+            return device.updated(last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset)
+
+        return await self.table.update(report.id, beaten, audited)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
         user, labels = self._emails.protected(report.user), self._emails.protected_values(report.labels)
@@ -140,7 +138,7 @@ class DeviceLifecycle:
         """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
         now = self._clock.now()
         if now - device.last_seen >= HEARD_EVERY_S:
-            self.table.touch(replace(device, last_seen=now))
+            self.table.touch(device.id, _seen(now))
         return revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
@@ -151,18 +149,17 @@ class DeviceLifecycle:
             raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
         if device.state == REVOKED:
             raise self.refused(device)
-        self.table.touch(replace(device, last_seen=self._clock.now()))
+        self.table.touch(id, _seen(self._clock.now()))
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
         if ENROLL in bearer.scopes:
             try:
-                device, change = self._new(DeviceReport(id=id), bearer, "")
+                device, audited = self._new(DeviceReport(id=id), bearer, "")
             except Refusal as refusal:
                 _log.warning("a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"})
             else:
-                await self.table.keep(device, change)
-                return device
+                return await self.table.update(id, lambda newest: newest or device, audited)
         self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now())
         return None
 
@@ -170,7 +167,7 @@ class DeviceLifecycle:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
-            self.table.touch(replace(device, last_telemetry=now, last_seen=now))
+            self.table.touch(device.id, lambda known: replace(_seen(now)(known), last_telemetry=now))
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -191,28 +188,42 @@ class DeviceLifecycle:
         actor = Actor(f"key {bearer.name}", address)
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
-    async def _known(self, device: Device, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+    async def _contact(
+        self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
+    ) -> tuple[DeviceChange, AuditedChange | None]:
+        """
+        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not enrol, is
+        revoked or another machine's; what is returned refuses, too, where that is so of a newer row.
+        """
+        if known is None:
+            new, audited = self._new(report, bearer, address)
+            return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
+        if known.state == REVOKED:
+            raise self.refused(known)
+        if _is_another(known, report):
+            await self._flag(known, bearer, address)
+        return of_known(lambda newest: self._reported(newest, report, bearer)), None
+
+    def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
         Returns the device with new facts, if the report is from it; Refusal if it is revoked or another machine's.
 
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
         if device.state == REVOKED:
-            raise self.refused(device)
-        if device.fingerprint and report.fingerprint and device.fingerprint != report.fingerprint:
-            await self._flag(device, bearer, address)
+            raise revoked()
+        if _is_another(device, report):
             raise Refusal(
                 409,
                 "another_fingerprint",
                 "another device is enrolled under this id; if this one takes its place, an operator resets it: "
                 "tollhouse devices reset ID",
             )
-        current = self.table.find(device.id) or device
+        device = _seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not _is_from(device, report, bearer):
-            return replace(current, last_seen=self._clock.now())
-        facts = {name: value for name, value in report.facts().items() if getattr(current, name) != value}
-        now = self._clock.now()
-        return current.updated(facts=True, last_seen=now, **facts) if facts else replace(current, last_seen=now)
+            return device
+        facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
+        return device.updated(facts=True, **facts) if facts else device
 
     async def _follow(self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str) -> Device | None:
         """
@@ -226,12 +237,12 @@ class DeviceLifecycle:
         if report.revoked:
             if device.state == REVOKED:
                 return device
-            after = _without_key(device, state=REVOKED, revoked_by=bearer.name)
-            return await self._change(device, after, "device.revoke", actor)
+            return await self._change(device.id, _revoked_by(bearer.name), "device.revoke", actor)
+        now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await self._change(device, _approved(device, self._clock.now()), "device.approve", actor)
+            device = await self._change(device.id, lambda known: _approved(known, now), "device.approve", actor)
         if report.reset and device.state != REVOKED:
-            device = await self._change(device, _reset(device, self._clock.now()), "device.reset", actor)
+            device = await self._change(device.id, lambda known: _reset(known, now), "device.reset", actor)
         return device
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
@@ -239,7 +250,8 @@ class DeviceLifecycle:
         if device.flagged_at is None:  # a device that asks every minute fills no audit list
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
-        await self.table.keep(replace(device, flagged_at=self._clock.now()), change)
+        now = self._clock.now()
+        await self.table.update(device.id, of_known(lambda known: replace(known, flagged_at=now)), change)
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
@@ -261,15 +273,18 @@ class DeviceLifecycle:
         """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
         if not is_device_id(id):
             raise Invalid("a device's id has 1 to 128 letters, digits and any of . _ : @ -")
-        known = self.table.find(id)
-        if known is not None:
-            raise AlreadyThere(f"the device {id} is {known.state} already")
+        device = replace(_begun(id, self._clock.now(), actor.name), last_seen=0.0)
+
+        def admitted(known: Device | None) -> Device:
+            if known is not None:
+                raise AlreadyThere(f"the device {id} is {known.state} already")
+            return device
+
+        admitted(self.table.find(id))
         if len(self.table) >= self.settings.max:
             raise NotAllowed("there are as many devices as devices.max allows: raise it, or delete some")
-        device = replace(_begun(id, self._clock.now(), actor.name), last_seen=0.0)
         change = AuditedChange(actor=actor, action="device.admit", target=id, after={"state": device.state})
-        await self.table.keep(device, change)
-        return device
+        return await self.table.update(id, admitted, change)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """Deletes a device with its key; what it sent is kept, and it may enrol again."""
@@ -306,34 +321,45 @@ class DeviceLifecycle:
 
     async def approve(self, id: str, actor: Actor) -> Device:
         """Enrols a pending or a revoked device. Keys from before a revocation stay invalid."""
-        device = self._named(id)
-        if device.state == ENROLLED:
-            raise NotAllowed(f"the device {id} is enrolled already")
-        return await self._change(device, _approved(device, self._clock.now()), "device.approve", actor)
+        now = self._clock.now()
+
+        def approved(device: Device) -> Device:
+            if device.state == ENROLLED:
+                raise NotAllowed(f"the device {id} is enrolled already")
+            return _approved(device, now)
+
+        return await self._change(id, approved, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
         """Revokes a device: its key is invalid from now on; what it sent is kept."""
-        device = self._named(id)
-        if device.state == REVOKED and not device.revoked_by:
-            raise NotAllowed(f"the device {id} is revoked already")
-        return await self._change(device, _without_key(device, state=REVOKED, revoked_by=""), "device.revoke", actor)
+
+        def revoked(device: Device) -> Device:
+            if device.state == REVOKED and not device.revoked_by:
+                raise NotAllowed(f"the device {id} is revoked already")
+            return _revoked_by("")(device)
+
+        return await self._change(id, revoked, "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
         """Forgets fingerprint and key, so that another machine may enrol under this id."""
-        device = self._named(id)
-        return await self._change(device, _reset(device, self._clock.now()), "device.reset", actor)
+        now = self._clock.now()
+        return await self._change(id, lambda device: _reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Sets labels that override the reported ones; None removes one."""
-        device = self._named(id)
-        merged = {**device.operator_labels, **labels}
-        kept = checked_labels({name: value for name, value in merged.items() if value is not None})
-        return await self._change(device, device.updated(facts=True, operator_labels=kept), "device.label", actor)
 
-    async def _change(self, before: Device, after: Device, action: str, actor: Actor) -> Device:
-        change = AuditedChange(actor=actor, action=action, target=before.id, before=_shown(before), after=_shown(after))
-        await self.table.keep(after, change)
-        return after
+        def labelled(device: Device) -> Device:
+            merged = {**device.operator_labels, **labels}
+            kept = checked_labels({name: value for name, value in merged.items() if value is not None})
+            return device.updated(facts=True, operator_labels=kept)
+
+        return await self._change(id, labelled, "device.label", actor)
+
+    async def _change(self, id: str, change: Callable[[Device], Device], action: str, actor: Actor) -> Device:
+        before = self._named(id)
+        shown = _shown(before), _shown(change(before))
+        audited = AuditedChange(actor=actor, action=action, target=id, before=shown[0], after=shown[1])
+        return await self.table.update(id, of_known(change), audited)
 
     def _named(self, id: str) -> Device:
         device = self.table.find(id)
@@ -367,6 +393,19 @@ def _reset(device: Device, now: float) -> Device:
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
     return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
+
+
+def _revoked_by(name: str) -> Callable[[Device], Device]:
+    return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
+
+
+def _seen(now: float) -> Callable[[Device], Device]:
+    """Notes that a device was heard; another gateway may have heard it later."""
+    return lambda device: replace(device, last_seen=max(now, device.last_seen))
+
+
+def _is_another(device: Device, report: DeviceReport) -> bool:
+    return bool(device.fingerprint and report.fingerprint) and device.fingerprint != report.fingerprint
 
 
 def _is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:

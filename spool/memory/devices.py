@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from spool.devices import Device, Unenrolled
 
@@ -17,10 +17,17 @@ class MemoryDevices:
 
     async def write(
         self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
-    ) -> None:
+    ) -> Mapping[str, Device | None]:
         for id in deleted:
             self._devices.pop(id, None)
         self._devices.update({device.id: device for device in devices})
         self._names.update({one.name: one for one in names})
         for name in gone:
             self._names.pop(name, None)
+        return {}
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return {}
+
+    async def names(self) -> Sequence[Unenrolled]:
+        return list(self._names.values())

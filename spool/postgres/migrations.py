@@ -19,6 +19,7 @@ SCRIPTS: tuple[str, ...] = (
     "registry.sql",
     "ledger.sql",
     "partial_reports.sql",
+    "devices.sql",
 )
 VERSION = 1
 OLDEST_NODE = 1  # the oldest version whose nodes can work with this schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -46,7 +46,7 @@ class SqliteDevices:
 
     async def write(
         self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
-    ) -> None:
+    ) -> Mapping[str, Device | None]:
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany(_DELETE, [(id,) for id in deleted])
             connection.executemany(_PUT, [_row(device) for device in devices])
@@ -59,6 +59,13 @@ class SqliteDevices:
             await self._database.transaction(work)
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"devices cannot be written: {error}") from error
+        return {}
+
+    async def names(self) -> Sequence[Unenrolled]:
+        return (await self.load())[1]
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return {}
 
 
 def _row(device: Device) -> list[Any]:

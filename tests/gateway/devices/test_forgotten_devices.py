@@ -195,7 +195,7 @@ async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(flee
 async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> None:
     """What was known of it a moment before is not kept again."""
     device, _ = await fleet.enrol("laptop")
-    fleet.table.touch(replace(device, last_seen=device.last_seen + 1))
+    fleet.table.touch(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
     await fleet.rules.delete("laptop", ADA)
     await fleet.table.flush()
     assert set() == fleet.ids()

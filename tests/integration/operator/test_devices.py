@@ -48,7 +48,7 @@ async def test_the_list(server: OperatorServer) -> None:
     assert ["d1"] == await listed(server, label="floor=1")
     await lifecycle(server).revoke("d1", Actor(ADA, "socket"))
     server.clock.move(200)
-    lifecycle(server).table.touch(replace(_device(server, "d2"), last_seen=server.clock.now()))
+    lifecycle(server).table.touch("d2", lambda known: replace(known, last_seen=server.clock.now()))
     for state, expected in (("silent", ["d0"]), ("revoked", ["d1"]), ("enrolled", ["d2"])):
         assert expected == await listed(server, state=state)
     refused = await server.ask("GET", "/devices", state="asleep")

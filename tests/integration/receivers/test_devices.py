@@ -473,9 +473,9 @@ async def test_silent_and_mute_devices(serving: Serving) -> None:
     for id in ("well", "silent", "mute", "never-spoke"):
         await ask(serving, "heartbeat", {"device_id": id}, key)
     now, table = time.time(), rooms.devices.table
-    table.touch(replace(found(serving, "silent"), last_seen=now - 181))
-    table.touch(replace(found(serving, "mute"), last_telemetry=now - 90_000))
-    table.touch(replace(found(serving, "well"), last_telemetry=now - 60))
+    table.touch("silent", lambda known: replace(known, last_seen=now - 181))
+    table.touch("mute", lambda known: replace(known, last_telemetry=now - 90_000))
+    table.touch("well", lambda known: replace(known, last_telemetry=now - 60))
     states = {device.id: rooms.devices.state_of(device) for device in table.all()}
     assert {"well": "enrolled", "silent": "silent", "mute": "mute", "never-spoke": "enrolled"} == states
     assert {"pending": 0, "enrolled": 2, "silent": 1, "mute": 1, "revoked": 0} == rooms.devices.counts()

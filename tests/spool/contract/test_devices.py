@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import MAX_UNENROLLED, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
-from spool.errors import SpoolUnavailable
+from spool.devices import MAX_UNENROLLED, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id, of_known
+from spool.errors import NotThere, SpoolUnavailable
 from spool.memory.devices import MemoryDevices
+from spool.postgres.devices import PostgresDevices
 from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.migrations import migrate, script
+from tests.spool.contract.conftest import migrated
 
 ACTOR = Actor("fleet", "127.0.0.1")
 
@@ -40,17 +42,27 @@ class Counted:
 
     async def write(
         self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
-    ) -> None:
+    ) -> Mapping[str, Device | None]:
         if self.broken:
             raise SpoolUnavailable("the disk is full")
         self.writes.append(len(devices))
-        await self.rows.write(devices, names, gone, deleted)
+        return await self.rows.write(devices, names, gone, deleted)
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return await self.rows.others(ids)
+
+    async def names(self) -> Sequence[Unenrolled]:
+        return await self.rows.names()
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
+@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
     if request.param == "memory":
         yield Counted(MemoryDevices())
+        return
+    if request.param == "postgres":
+        async with migrated(request.getfixturevalue("fresh_schema")) as postgres:
+            yield Counted(PostgresDevices(postgres))
         return
     database = await Database.open(
         tmp_path / "spool.sqlite",
@@ -110,7 +122,7 @@ async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     await table.keep(device())
     rows.broken = True
-    table.touch(device(last_telemetry=9.0))
+    table.touch("laptop-1", lambda known: replace(known, last_telemetry=9.0))
     await table.flush()
     rows.broken = False
     await table.close()
@@ -191,7 +203,7 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
     """Also if it was touched a moment before; one that enrols again in the same moment is there."""
     table = await DeviceTable.open(rows)
     await asyncio.gather(*(table.keep(device(id)) for id in ("gone", "touched", "back", "stays")))
-    table.touch(device("touched", last_seen=5.0))
+    table.touch("touched", lambda known: replace(known, last_seen=5.0))
     change = AuditedChange(actor=ACTOR, action="device.delete", target="gone")
     deleting = asyncio.create_task(table.delete(["gone", "touched", "back", "unknown"], [change]))
     await asyncio.sleep(0)
@@ -216,3 +228,19 @@ async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
     await table.delete(["laptop-1"], [])
     await table.close()
     assert [] == (await DeviceTable.open(rows)).all()
+
+
+@pytest.mark.asyncio
+async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
+    """Two that wait together are both made; one that refuses changes nothing."""
+    table = await DeviceTable.open(rows)
+    await table.keep(device())
+    await asyncio.gather(
+        table.update("laptop-1", of_known(lambda known: replace(known, hostname="mill"))),
+        table.update("laptop-1", of_known(lambda known: replace(known, user="ada"))),
+    )
+    with pytest.raises(NotThere):
+        await table.update("other", of_known(lambda known: replace(known, user="ada")))
+    table.touch("other", lambda known: replace(known, user="ada"))
+    await table.close()
+    assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()

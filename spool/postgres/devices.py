@@ -1,0 +1,190 @@
+"""Devices, in transactions of their own: who writes a row says which version of it was read."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from spool.devices import Device, Unenrolled
+from spool.postgres.database import Connection, Database
+from spool.postgres.registry.store import lock_head, note_changes
+from spool.registry.following import DEVICES
+
+_NAMES = tuple(each.name for each in fields(Device))
+_COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
+_JSON = ("labels", "operator_labels")
+OVERLAP_S = 30.0  # a transaction may be committed so long after the time that its rows bear
+
+_ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
+_ADD = f"""
+    INSERT INTO {{schema}}.devices ({_COLUMNS}, row_version, written_at)
+    VALUES ({", ".join(f"%({name})s" for name in _NAMES)}, %(row_version)s, {{now}})
+        ON CONFLICT (id) DO NOTHING RETURNING id"""
+_CHANGE = f"""
+    UPDATE {{schema}}.devices
+       SET {", ".join(f'"{name}" = %({name})s' for name in _NAMES if name != "id")},
+           row_version = %(row_version)s, written_at = {{now}}
+     WHERE id = %(id)s AND row_version = %(read_version)s RETURNING id"""
+_DELETE = "DELETE FROM {schema}.devices WHERE id = ANY(%s)"
+_PUT_NAME = """
+    INSERT INTO {schema}.unenrolled AS kept (name, first_seen, last_seen, count, key) VALUES (%s, %s, %s, %s, %s)
+        ON CONFLICT (name) DO UPDATE
+       SET first_seen = least(kept.first_seen, excluded.first_seen),
+           last_seen = greatest(kept.last_seen, excluded.last_seen),
+           count = greatest(kept.count, excluded.count), key = excluded.key"""
+_FORGET_NAMES = "DELETE FROM {schema}.unenrolled WHERE name = ANY(%s)"
+_ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
+_TIME = "SELECT {now}"
+
+Versions = dict[str, int]
+
+
+class PostgresDevices:
+    """See `spool.devices.DeviceRows`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._versions: Versions = {}  # of the rows as this process last read or wrote them
+        self._told: dict[str, Device] = {}  # what other processes were told of them at once
+        self._looked_at = 0.0
+
+    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+        def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
+            sql = self._database.sql
+            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
+            return connection.execute(sql(_ALL)).fetchall(), connection.execute(sql(_ALL_NAMES)).fetchall(), at
+
+        rows, names, self._looked_at = await self._database.snapshot(read)
+        return [self._remember(row) for row in rows], [_unenrolled(row) for row in names]
+
+    async def names(self) -> Sequence[Unenrolled]:
+        sql = self._database.sql
+        rows = await self._database.read(lambda connection: connection.execute(sql(_ALL_NAMES)).fetchall())
+        return [_unenrolled(row) for row in rows]
+
+    async def write(
+        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+    ) -> Mapping[str, Device | None]:
+        database, sql = self._database, self._database.sql
+        ordered = sorted(devices, key=lambda device: device.id)
+        told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
+        read = {device.id: self._versions.get(device.id) for device in ordered}
+        following = {id: _following(version) for id, version in read.items()}
+
+        def work(connection: Connection) -> tuple[set[str], list[Any]]:
+            if told:
+                lock_head(connection, database)
+            if deleted:
+                connection.execute(sql(_DELETE), (sorted(deleted),))
+            written = self._put(connection, ordered, read, following)
+            moved = sorted(read.keys() - written)
+            newest = connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
+            with connection.cursor() as cursor:
+                if names:
+                    rows = sorted((one.name, one.first_seen, one.last_seen, one.count, one.key) for one in names)
+                    cursor.executemany(sql(_PUT_NAME), rows)
+            if gone:
+                connection.execute(sql(_FORGET_NAMES), (sorted(gone),))
+            news = {(DEVICES, id) for id in told & (written | set(deleted))}
+            if news:
+                note_changes(connection, database, news)
+            return written, newest
+
+        written, newest = await database.transaction(work)
+        for id in deleted:
+            self._forget(id)
+        for device in ordered:
+            if device.id in written:
+                self._versions[device.id] = following[device.id]
+                self._told[device.id] = _facts(device)
+            else:
+                self._forget(device.id)
+        moved: dict[str, Device | None] = dict.fromkeys(read.keys() - written)
+        return moved | {device.id: device for device in map(self._remember, newest)}
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        wanted = None if ids is None else sorted(ids)
+        since = self._looked_at - OVERLAP_S
+
+        def read(connection: Connection) -> tuple[list[Any], float]:
+            sql = self._database.sql
+            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
+            if wanted is None:
+                return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
+            return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (wanted,)).fetchall(), at
+
+        rows, at = await self._database.read(read)
+        if ids is None:
+            self._looked_at = at
+        found: dict[str, Device | None] = {
+            row[1]: self._remember(row) for row in rows if row[0] != self._versions.get(row[1])
+        }
+        for id in set(wanted or ()) - {row[1] for row in rows}:
+            self._forget(id)
+            found[id] = None
+        return found
+
+    def _put(
+        self,
+        connection: Connection,
+        devices: Sequence[Device],
+        read: Mapping[str, int | None],
+        following: Mapping[str, int],
+    ) -> set[str]:
+        """Write the rows that are the ones that were read; their ids."""
+        now, written = self._database.now(), set[str]()
+        for statement, known in ((_ADD, False), (_CHANGE, True)):
+            which = [device for device in devices if (read[device.id] is not None) == known]
+            if not which:
+                continue
+            rows = [
+                {"read_version": read[device.id], "row_version": following[device.id], "now": now, **_row(device)}
+                for device in which
+            ]
+            with connection.cursor() as cursor:
+                cursor.executemany(self._database.sql(statement), rows, returning=True)
+                written |= {id for result in cursor.results() for (id,) in result}
+        return written
+
+    def _remember(self, row: Sequence[Any]) -> Device:
+        version, *values = row
+        device = _device(values)
+        self._versions[device.id] = version
+        self._told[device.id] = _facts(device)
+        return device
+
+    def _forget(self, id: str) -> None:
+        self._versions.pop(id, None)
+        self._told.pop(id, None)
+
+
+def _facts(device: Device) -> Device:
+    """What other processes hear of at once; they hear of the rest within seconds."""
+    return replace(
+        device, last_seen=0.0, last_heartbeat=None, last_telemetry=None, heartbeat=b"", clock_offset_s=None, version=0,
+        sent_version=0,
+    )  # fmt: skip
+
+
+def _following(version: int | None) -> int:
+    """The version of a row that replaces one; a row that is begun has one that none of its id had before."""
+    return secrets.randbits(60) if version is None else version + 1
+
+
+def _unenrolled(row: Sequence[Any]) -> Unenrolled:
+    name, first_seen, last_seen, count, key = row
+    return Unenrolled(name=name, first_seen=first_seen, last_seen=last_seen, count=count, key=key)
+
+
+def _row(device: Device) -> dict[str, object]:
+    values: dict[str, object] = {name: getattr(device, name) for name in _NAMES}
+    return {**values, **{name: json.dumps(dict(getattr(device, name))) for name in _JSON}}
+
+
+def _device(row: Sequence[Any]) -> Device:
+    values = dict(zip(_NAMES, row, strict=True))
+    values.update({name: json.loads(values[name]) for name in _JSON})
+    return Device(**values)

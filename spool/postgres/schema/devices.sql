@@ -1,0 +1,68 @@
+-- Devices and what upstream has of them; the columns are the fields of spool.devices.Device, and `row_version`, which
+-- changes with every write: who writes a device says which one it read.
+CREATE TABLE {schema}.devices (
+    id              text COLLATE "C" PRIMARY KEY,
+    state           text COLLATE "C" NOT NULL,
+    hostname        text COLLATE "C" NOT NULL,
+    platform        text COLLATE "C" NOT NULL,
+    agent_version   text COLLATE "C" NOT NULL,
+    "user"          text COLLATE "C" NOT NULL,
+    fingerprint     text COLLATE "C" NOT NULL,
+    labels          text NOT NULL,
+    operator_labels text NOT NULL,
+    generation      bigint NOT NULL,
+    has_key         boolean NOT NULL,
+    key_used        boolean NOT NULL,
+    enrolled_at     float8 NOT NULL,
+    enrolled_by     text COLLATE "C" NOT NULL,
+    last_seen       float8 NOT NULL,
+    last_heartbeat  float8,
+    last_telemetry  float8,
+    heartbeat       bytea NOT NULL,
+    clock_offset_s  float8,
+    flagged_at      float8,
+    version         bigint NOT NULL,
+    facts_version   bigint NOT NULL,
+    sent_version    bigint NOT NULL,
+    upstream_id     text COLLATE "C",
+    held            text COLLATE "C",
+    reset_version   bigint NOT NULL,
+    revoked_by      text COLLATE "C" NOT NULL,
+    row_version     bigint NOT NULL,
+    written_at      float8 NOT NULL
+) WITH (fillfactor = 70);
+
+-- Names that telemetry gave under keys that may not enrol.
+CREATE TABLE {schema}.unenrolled (
+    name       text COLLATE "C" PRIMARY KEY,
+    first_seen float8 NOT NULL,
+    last_seen  float8 NOT NULL,
+    count      bigint NOT NULL,
+    key        text COLLATE "C" NOT NULL
+) WITH (fillfactor = 70);
+
+-- Clusters; the columns are the fields of spool.clusters.Cluster.
+CREATE TABLE {schema}.clusters (
+    id                text COLLATE "C" PRIMARY KEY,
+    account           text COLLATE "C" NOT NULL,
+    region            text COLLATE "C" NOT NULL,
+    name              text COLLATE "C" NOT NULL,
+    state             text COLLATE "C" NOT NULL,
+    chart_version     text COLLATE "C" NOT NULL,
+    agent_version     text COLLATE "C" NOT NULL,
+    validator_version text COLLATE "C" NOT NULL,
+    k8s_version       text COLLATE "C" NOT NULL,
+    provider_id       text COLLATE "C" NOT NULL,
+    release_name      text COLLATE "C" NOT NULL,
+    namespace         text COLLATE "C" NOT NULL,
+    device            text COLLATE "C" NOT NULL,
+    checks            text NOT NULL,
+    first_seen        float8 NOT NULL,
+    last_seen         float8 NOT NULL,
+    display_name      text COLLATE "C" NOT NULL,
+    labels            text NOT NULL,
+    enabled           boolean NOT NULL,
+    config            text NOT NULL,
+    updated_at        float8,
+    updated_by        text COLLATE "C" NOT NULL
+) WITH (fillfactor = 70);

@@ -1,0 +1,143 @@
+"""Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.devices import Device, DeviceChange, DeviceTable, of_known
+from spool.errors import NotAllowed, NotThere
+from spool.postgres.database import Database
+from spool.postgres.devices import PostgresDevices
+from spool.postgres.migrations import migrate
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.following import DEVICES
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+
+def device(id: str = "laptop-1", **fields: Any) -> Device:
+    return Device(**{"id": id, "enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": 1.0, **fields})
+
+
+def labelled(name: str) -> DeviceChange:
+    return of_known(lambda known: known.updated(facts=True, labels={**known.labels, name: name}))
+
+
+class Node:
+    """A process that has the devices open."""
+
+    def __init__(self, table: DeviceTable, registry: PostgresRegistry) -> None:
+        self.table = table
+        self.registry = registry
+        self.seq = 0
+
+    async def follow(self) -> None:
+        news = await self.registry.news(self.seq)
+        self.seq = news.seq
+        await self.table.follow(news.ids(DEVICES))
+
+
+@pytest_asyncio.fixture
+async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(2):
+            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            stack.push_async_callback(database.close)
+            await migrate(database)
+            table = await DeviceTable.open(PostgresDevices(database))
+            opened.append(Node(table, PostgresRegistry(database)))
+            stack.push_async_callback(table.close)
+        yield opened[0], opened[1]
+
+
+async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
+    """Who is second makes the change again, on what the first one wrote; versions go on counting."""
+    here, there = nodes
+    await here.table.keep(device())
+    await there.follow()
+    changes = [node.table.update("laptop-1", labelled(n)) for n, node in zip("abcdef", nodes * 3, strict=True)]
+    await asyncio.gather(*changes)
+    await asyncio.gather(here.table.follow(["laptop-1"]), there.table.follow(["laptop-1"]))
+    found = here.table.find("laptop-1")
+    assert found is not None and found == there.table.find("laptop-1")
+    assert (dict(zip("abcdef", "abcdef", strict=True)), 7) == (found.labels, found.version)
+
+
+async def test_two_first_contacts_are_one_device(nodes: tuple[Node, Node]) -> None:
+    """The second one finds the row of the first, whom it did not know."""
+    here, there = nodes
+    await here.table.update("laptop-1", lambda known: known or device(hostname="mill"))
+    kept = await there.table.update("laptop-1", lambda known: known or device(hostname="other"))
+    assert "mill" == kept.hostname
+
+
+async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> None:
+    """It is refused by the newest row, and others that wait with it are made."""
+    here, there = nodes
+    await here.table.keep(device())
+    await there.follow()
+    await here.table.update("laptop-1", of_known(lambda known: replace(known, state="revoked")))
+
+    def revoked(known: Device) -> Device:
+        if known.state == "revoked":
+            raise NotAllowed("the device is revoked already")
+        return replace(known, state="revoked")
+
+    outcomes = await asyncio.gather(
+        there.table.update("laptop-1", of_known(revoked)),
+        there.table.update("laptop-1", of_known(lambda known: replace(known, user="ada"))),
+        return_exceptions=True,
+    )
+    assert isinstance(outcomes[0], NotAllowed) and not isinstance(outcomes[1], BaseException)
+    assert ("revoked", "ada") == (outcomes[1].state, outcomes[1].user)
+
+
+async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node]) -> None:
+    """With the next look of the other one; a device that it only touched does not come back."""
+    here, there = nodes
+    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await there.follow()
+    await here.table.update("revoked", of_known(lambda known: replace(known, state="revoked")))
+    await here.table.delete(["deleted"], [])
+    there.table.touch("deleted", lambda known: replace(known, last_seen=9.0))
+    await there.table.flush()
+    await there.follow()
+    assert {"revoked": "revoked"} == {each.id: each.state for each in there.table.all()}
+    with pytest.raises(NotThere):
+        await there.table.update("deleted", of_known(lambda known: replace(known, user="ada")))
+
+
+async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
+    """What changes with every heartbeat is no news at once: it is read every few seconds."""
+    here, there = nodes
+    await here.table.keep(device())
+    await there.follow()
+    here.table.touch("laptop-1", lambda known: replace(known, last_seen=9.0))
+    here.table.note_unenrolled("mill", key="k", now=5.0)
+    await here.table.flush()
+    await there.follow()
+    assert [1.0] == [each.last_seen for each in there.table.all()]
+    await there.table.follow(None)
+    assert [9.0] == [each.last_seen for each in there.table.all()]
+    assert ["mill"] == [each.name for each in there.table.unenrolled()]
+    assert () == (await there.registry.news(there.seq)).changed
+
+
+async def test_an_id_that_is_enrolled_again(nodes: tuple[Node, Node]) -> None:
+    """The row of a device that was deleted and came back is another one, whatever its version."""
+    here, there = nodes
+    await here.table.keep(device(hostname="old"))
+    await there.follow()
+    await here.table.delete(["laptop-1"], [])
+    await here.table.keep(device(hostname="new"))
+    await there.follow()
+    assert ["new"] == [each.hostname for each in there.table.all()]
