@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -47,6 +48,7 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
+from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
@@ -153,7 +155,9 @@ class Assembler:
         actor = Actor("configuration", "local")
         await registry.operators.end_sessions_where(lambda one: one.issuer not in ("", settings.issuer), actor=actor)
 
-    async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[Intake, MergeWindow, Background]:
+    async def start_intake(
+        self, attribution: Attribution, metrics: Metrics
+    ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
         """The way in, the window before it, and what runs beside them."""
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
@@ -161,10 +165,13 @@ class Assembler:
         def default_user(call: Inference) -> str | None:
             return attribution.default_user(call, {}, device_assignment.labels(call.device))
 
-        shadows = Shadows(self.clock, default_user=default_user)
-        await shadows.remember(log)
-        sessions = WindowSessions(shadows, self.clock)
-        await sessions.start(self.storage.partial_reports)
+        reports, heard = self.storage.partial_reports, self.storage.heard
+        shadows = Shadows(self.clock, default_user=default_user, heard=heard)
+        sessions = None
+        if heard is None:  # else who was heard is looked up, and the sessions of windows with it
+            await shadows.remember(log)
+            sessions = WindowSessions(shadows, self.clock)
+            await sessions.start(reports)
         counters = WaitingCounters(
             log,
             shadows,
@@ -173,7 +180,7 @@ class Assembler:
             max_items=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        await counters.start(self.storage.partial_reports, hold_s=section.hold)
+        await counters.start(reports, hold_s=section.hold)
         intake = Intake(
             log,
             attribution=attribution,
@@ -184,15 +191,28 @@ class Assembler:
             sessions=sessions,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
         )
+        if reports.is_shared:
+            shared = SharedMergeWindow(
+                reports,
+                log,
+                intake,
+                self.clock,
+                window_s=section.pending_window,
+                hold_s=section.hold,
+                max_reports=section.pending_items,
+                max_bytes=section.pending_bytes,
+            )
+            alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
+            return intake, shared, {name: partial(self.storage.leases.run, name, run) for name, run in alone.items()}
         merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,
             max_reports=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        window = MergeWindow(self.storage.partial_reports, intake, self.clock, merger)
+        window = MergeWindow(reports, intake, self.clock, merger)
         await window.start()
-        background: Background = {
+        background = {
             "merge window": window.run,
             "shadows": lambda: shadows.follow(log, hold_s=section.hold),
             "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
@@ -200,7 +220,7 @@ class Assembler:
         return intake, window, background
 
     def receiver_services(
-        self, access: Access, window: MergeWindow, metrics: Metrics, workers: WorkerPool | None
+        self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics, workers: WorkerPool | None
     ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(

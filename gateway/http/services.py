@@ -42,6 +42,7 @@ from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.deposits import Deposits
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
+from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics
@@ -90,7 +91,7 @@ class ReceiverServices:
     """
 
     access: Access
-    intake: MergeWindow
+    intake: MergeWindow | SharedMergeWindow
     metrics: Metrics
     clock: Clock
     traces: Traces

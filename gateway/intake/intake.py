@@ -14,7 +14,7 @@ from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows, sums_up
+from gateway.intake.shadows import Reporter, Shadows, digests_of, reporters_of, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
@@ -120,6 +120,11 @@ class Intake:
                 await asyncio.sleep(0)
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
             self._shadows.note_counter(point.template)
+        told: Sequence[Reporter] = ()
+        if self._shadows.is_shared:
+            repeaters = (*undecided.values(), *(point.template for point in outcome.points))
+            await self._shadows.look_up(reporter for one in repeaters for reporter in reporters_of(one))
+            told = self._shadows.take_unkept()
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -132,20 +137,28 @@ class Intake:
             pending=pending.count,
             keep=[*pending.keep, *windows.keep],
             forget=[*pending.forget, *windows.forget],
+            expects=pending.expects,
+            heard=digests_of(told),
             left_out=outcome.left_out,
             unrecognised=outcome.unrecognised,
             before=before,
             price=self.prices.price,
         )
-        if self._counters is not None and (undecided or outcome.points):
+        try:
             with step("commit"):
-                return await self._counters.append(submission, undecided)
+                return await self._append(submission, undecided)
+        except BaseException:
+            self._shadows.put_back(told)
+            raise
+
+    async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord]) -> Receipt:
+        if self._counters is not None and (undecided or submission.points):
+            return await self._counters.append(submission, undecided)
         for record in undecided.values():
             self._shadows.shade(record)
-        for point in outcome.points:
+        for point in submission.points:
             self._shadows.shade(point.template)
-        with step("commit"):
-            return await self._log.append(submission)
+        return await self._log.append(submission)
 
     def _note_sessions(self, outcome: Outcome) -> PendingChange:
         if self._sessions is not None:

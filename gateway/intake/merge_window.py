@@ -19,7 +19,7 @@ from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, S
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.partial_reports import COUNTED, COUNTERS, RECOVERED, SESSIONS, PartialReports
+from spool.log.partial_reports import PARTS, PartialReports, of_kind
 from spool.log.values import Receipt
 
 LOOK_S = 5.0
@@ -40,7 +40,7 @@ class MergeWindow:
         self._intake = intake
         self._clock = clock
         self._merger = merger
-        self._turns = _Turns()
+        self._turns = Turns()
 
     @property
     def waiting(self) -> int:
@@ -49,8 +49,7 @@ class MergeWindow:
 
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""
-        others = (COUNTERS, COUNTED, SESSIONS, RECOVERED)
-        stored = [report for report in await self._stored.load() if not report.key.startswith(others)]
+        stored = list(of_kind(await self._stored.load(), PARTS))
         if damaged := self._merger.load(stored):
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
@@ -107,7 +106,7 @@ class MergeWindow:
             _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
 
 
-class _Turns:
+class Turns:
     """
     One request at a time for each key, in order of arrival: what one merges is kept, or refused, before the
     next looks at it.

@@ -10,22 +10,27 @@ that the counters beside it may have.
 The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls or
 counters of the same session or trace.
 
-Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it
-forgets by age and, far beyond any real fleet, by number.
+Where one process keeps the log it is in memory only, and rebuilt from the newest entries at start: what it forgets
+would make a shadow count, so it forgets by age and, far beyond any real fleet, by number. Where several share one, what
+each heard is kept in the commits of the calls (`spool.log.heard`), and looked up for whom the memory does not know.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.log.heard import KEPT_S, Heard, digest_of
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 
 WINDOW_S = 3600.0
 MAX_REPORTERS = 200_000
 REMEMBERED = 200_000  # newest records looked at after a start
+KEEP_EVERY_S = 600.0  # a reporter is kept once in this time: so much earlier the others may forget it
 STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 
 # What counters are known by where their senders' spans bear marks that no counter has.
@@ -33,6 +38,8 @@ _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # Source and operation of agents that sum up, and who tells the same: the Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
 _TELL_RUNS = frozenset(_SUMMED_UP.values())
+
+_log = logging.getLogger(__name__)
 
 Reporter = tuple[str, str | None, str, str]
 
@@ -69,6 +76,11 @@ def _runs(source: str, *ids: str | None) -> tuple[Reporter, ...]:
     return tuple((source, None, "run", id) for id in ids if id is not None)
 
 
+def digests_of(reporters: Iterable[Reporter]) -> list[bytes]:
+    """The names as they are kept."""
+    return [digest_of(*reporter) for reporter in reporters]
+
+
 class Shadows:
     """
     The reporters of inference records and when each last reported.
@@ -81,12 +93,16 @@ class Shadows:
         clock: Clock,
         *,
         default_user: Callable[[Inference], str | None] = lambda _: None,
+        heard: Heard | None = None,
     ) -> None:
         self._clock = clock
         self._default_user = default_user
         self._last_reports: dict[Reporter, float] = {}
         self._noted: set[tuple[str | None, ...]] = set()  # who told calls at `_noted_at`: a payload repeats itself
         self._noted_at = 0.0
+        self._heard = heard
+        self._kept_at: dict[Reporter, float] = {}
+        self._unkept: dict[Reporter, float] = {}  # noted since, and to be kept with the next submission
         self._known = 0  # the highest number that was looked at after the start
 
     def note(self, record: Inference, at: float | None = None, *, default_user: str | None = None) -> None:
@@ -144,6 +160,45 @@ class Shadows:
                 return True
         return False
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes hear calls, too."""
+        return self._heard is not None
+
+    async def look_up(self, reporters: Iterable[Reporter]) -> None:
+        """Learn when those were heard elsewhere whom the memory does not know."""
+        if self._heard is None:
+            return
+        now = self._clock.now()
+        unknown = {digest_of(*each): each for each in reporters if not self.have_heard([each], now)}
+        if unknown:
+            for digest, at in (await self._heard.find(unknown)).items():
+                self._hear(unknown[digest], at)
+
+    def take_unkept(self) -> list[Reporter]:
+        """Whom the next submission is to keep (`digests_of`); after a failure they are given to `put_back`."""
+        taken = list(self._unkept)
+        self._kept_at.update(self._unkept)
+        self._unkept.clear()
+        if len(self._kept_at) > MAX_REPORTERS:
+            self._kept_at.clear()
+        return taken
+
+    def put_back(self, reporters: Iterable[Reporter]) -> None:
+        """They are not kept after all."""
+        for reporter in reporters:
+            at = self._kept_at.pop(reporter, None)
+            self._unkept[reporter] = self._clock.now() if at is None else at
+
+    async def run(self) -> None:
+        """Where several processes hear calls: forget for all of them, for ever, whom nobody asks for any more."""
+        while self._heard is not None:
+            try:
+                await self._heard.forget(self._clock.now() - KEPT_S)
+            except SpoolError as error:
+                _log.warning("what was heard is forgotten later: %s", error, extra={"action": "forgetting_put_off"})
+            await asyncio.sleep(WINDOW_S)
+
     def now(self) -> float:
         """The moment to note the calls of one payload at."""
         return self._clock.now()
@@ -173,6 +228,11 @@ class Shadows:
         await asyncio.Event().wait()  # what comes later is noted as it comes
 
     def _note(self, reporter: Reporter, when: float) -> None:
+        if self._heard is not None and when - self._kept_at.get(reporter, -KEEP_EVERY_S) >= KEEP_EVERY_S:
+            self._unkept[reporter] = when
+        self._hear(reporter, when)
+
+    def _hear(self, reporter: Reporter, when: float) -> None:
         # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
         before = self._last_reports.pop(reporter, when)
         self._last_reports[reporter] = before if before > when else when

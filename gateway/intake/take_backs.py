@@ -19,7 +19,8 @@ import msgspec
 from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporter_of
 from spool.clock import Clock
 from spool.identity import Identity, of_derived, of_point
-from spool.log.partial_reports import COUNTED, PartialReport
+from spool.log.expectations import NOTHING, version_of
+from spool.log.partial_reports import COUNTED, Expectation, PartialReport
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
@@ -69,6 +70,7 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
+    version: int = NOTHING  # as it was read, where other processes may take it back, too
 
 
 class TakeBacks:
@@ -80,8 +82,9 @@ class TakeBacks:
         self._clock = clock
         self._max_items = max_items
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._is_shared = False
         self._items = 0
-        self._not_before = 0.0
+        self._open_s = self._not_before = 0.0
 
     def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
         """
@@ -90,13 +93,23 @@ class TakeBacks:
         Their records may be open for `hold_s`, and their last number is not known.
         """
         damaged = 0
-        self._not_before = self._clock.now() + hold_s
+        self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
         for report in sorted(stored):
             try:
-                self._add(report.key, _Kept(report.at, _counted.decode(report.body)))
+                self._add(report.key, _Kept(report.at, _counted.decode(report.body), version_of(report)))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 damaged += 1
         return damaged
+
+    def forget_all(self) -> None:
+        """What is kept is read anew each time, because other processes change it, too."""
+        self._is_shared = True
+        self._kept.clear()
+        self._items = 0
+
+    def reporters(self) -> set[Reporter]:
+        """Whose counters may be taken back."""
+        return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
     def counted(self, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> Counted | None:
         """What will count of what is put on record next; None when all are shadows."""
@@ -121,12 +134,12 @@ class TakeBacks:
         first, last = view["first_number"], view["last_number"]
         if isinstance(first, int) and isinstance(last, int):
             counted.after, counted.last = first, last
-        self._add(stored.key, _Kept(stored.at, counted))
+        self._add(stored.key, _Kept(stored.at, counted, version_of(stored)))
 
     def old(self) -> list[bytes]:
         """Keys of what nothing takes back any more."""
         now, items, keys = self._clock.now(), self._items, []
-        for key, (at, counted) in self._kept.items():
+        for key, (at, counted, _) in self._kept.items():
             if now - at <= WINDOW_S and items <= self._max_items:
                 break
             items -= counted.count
@@ -140,10 +153,11 @@ class TakeBacks:
     async def take_back(self) -> int:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
         corrected = 0
-        for key, (at, counted) in list(self._kept.items()):
+        for key, (at, counted, version) in list(self._kept.items()):
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
             below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
-            may_be_open = counted.last >= below if counted.last else now < self._not_before
+            known_since = at + self._open_s if self._is_shared else self._not_before
+            may_be_open = counted.last >= below if counted.last else now < known_since
             if not heard or may_be_open or now - at > WINDOW_S:
                 continue
             corrections = [one async for one in self._corrections(counted, heard, below)]
@@ -158,11 +172,12 @@ class TakeBacks:
                     identities=[Identity(one.id) for one in corrections],
                     keep=stays,
                     forget=() if stays else [key],
+                    expects=[Expectation(key, version)] if self._is_shared else (),
                 )
             )
             corrected += len(corrections)
             if stays:
-                self._kept[key] = _Kept(at, left)
+                self._kept[key] = _Kept(at, left, version_of(stays[0]))
             else:
                 self.drop([key])
         if corrected:

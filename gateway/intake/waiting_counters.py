@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_bytes
 from typing import NamedTuple
 
 import msgspec
@@ -24,10 +25,11 @@ from gateway.intake.take_backs import TakeBacks
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity
-from spool.log.partial_reports import COUNTED, COUNTERS, PartialReport, PartialReports
+from spool.log.expectations import version_of
+from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialReport, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, AiRecord, UsageMetric
+from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 
 LOOK_S = 5.0
 MOST_AT_ONCE = 4096  # counters of one submission
@@ -63,6 +65,7 @@ class _Waiting(NamedTuple):
     at: float
     items: int
     body: bytes
+    version: int = 0  # as it was read, where other processes may release it, too
 
 
 class WaitingCounters:
@@ -96,6 +99,8 @@ class WaitingCounters:
         self._last_key = 0
         self._not_before = 0.0
         self._one_at_a_time = asyncio.Lock()
+        self._shared: PartialReports | None = None
+        self._hold_s = 0.0
 
     def __len__(self) -> int:
         """How many counters wait."""
@@ -105,11 +110,23 @@ class WaitingCounters:
         """
         Take up what was waiting when the process ended.
 
-        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open.
+        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open. Where other
+        processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
         """
+        if stored.is_shared:
+            self._shared, self._hold_s = stored, hold_s
+            return
         reports = await stored.load()
         kept = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
+        self._take_up(kept, counted, hold_s=hold_s)
+        for report in (*kept, *counted):
+            number = report.key[len(COUNTERS if report in kept else COUNTED) :]
+            self._last_key = max(self._last_key, int.from_bytes(number))
+        if kept:
+            self._not_before = self._clock.now() + hold_s
+
+    def _take_up(self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float) -> None:
         damaged = self._take_backs.load(counted, hold_s=hold_s)
         for report in sorted(kept):  # the keys are in order of arrival
             try:
@@ -121,11 +138,7 @@ class WaitingCounters:
             for one in group.members():
                 if isinstance(one, UsageMetric):
                     self._shadows.note_counter(one, at=report.at)
-            self._add(report.key, _Waiting(reporters, report.at, group.count, report.body))
-        for report in (*kept, *counted):
-            self._last_key = max(self._last_key, int.from_bytes(report.key.rpartition(b"/")[2]))
-        if kept:
-            self._not_before = self._clock.now() + hold_s
+            self._add(report.key, _Waiting(reporters, report.at, group.count, report.body, version_of(report)))
         if damaged:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
@@ -164,11 +177,27 @@ class WaitingCounters:
         """
         released = 0
         async with self._one_at_a_time:
+            await self._read_what_waits()
             while due := self._due(everything=everything):
                 await self._put_on_record(due)
                 released += sum(one.items for one in due.values())
             await self._take_backs.take_back()
         return released
+
+    async def _read_what_waits(self) -> None:
+        """Where other processes keep counters, too: what waits now, and who was heard anywhere."""
+        if self._shared is None:
+            return
+        self._waiting.clear()
+        self._reporters.clear()
+        self._items = self._bytes = 0
+        now = self._clock.now()
+        kept = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
+        counted = await self._shared.oldest(COUNTED, before=now, most=MOST_AT_ONCE)
+        self._take_backs.forget_all()
+        self._take_up(kept, counted, hold_s=self._hold_s)
+        named = (reporter for one in self._waiting.values() for reporter in one.reporters)
+        await self._shadows.look_up((*named, *self._take_backs.reporters()))
 
     async def run(self) -> None:
         """Release for ever, as a background task."""
@@ -219,7 +248,7 @@ class WaitingCounters:
         return record.shadow
 
     def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, _Waiting]) -> None:
-        if not done.cancelled() and done.exception() is None:
+        if self._shared is None and not done.cancelled() and done.exception() is None:
             for key, one in waiting.items():
                 self._add(key, one)
 
@@ -263,6 +292,7 @@ class WaitingCounters:
                 pending=-len(records) - len(points),
                 keep=kept,
                 forget=[*due, *old],
+                expects=[Expectation(key, one.version) for key, one in due.items()] if self._shared else (),
             )
         )
         for key, one in due.items():
@@ -272,8 +302,12 @@ class WaitingCounters:
             await self._take_backs.remember(report, receipt)
 
     def _next_key(self) -> bytes:
+        """A key behind those before it. Where several processes make them: by the time, and none twice."""
         self._last_key += 1
-        return self._last_key.to_bytes(8)
+        if self._shared is None:
+            return self._last_key.to_bytes(8)
+        self._last_key = max(self._last_key, int(self._clock.now() * NS))
+        return self._last_key.to_bytes(8) + token_bytes(8)
 
     def _add(self, key: bytes, one: _Waiting) -> None:
         self._waiting[key] = one

@@ -6,21 +6,14 @@ Only where several processes write one log can it have changed; what one process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from struct import pack
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from spool.log.partial_reports import PartialReport
+from spool.log.partial_reports import Expectation, PartialReport
 
 NOTHING = 0  # the version of what is not there
-
-
-class Expectation(NamedTuple):
-    """A partial report as it was read, by the version of what stood under its key."""
-
-    key: bytes
-    version: int
 
 
 class Expecting(Protocol):
@@ -34,6 +27,11 @@ class Expecting(Protocol):
 
     @property
     def forget(self) -> Sequence[bytes]: ...
+
+
+def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
+    """That all these keys are still as they were found, those without a report too."""
+    return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 
 def version_of(report: PartialReport | None) -> int:

@@ -34,6 +34,13 @@ class PartialReport(NamedTuple):
     body: bytes
 
 
+class Expectation(NamedTuple):
+    """A partial report as it was read, by the version of what stood under its key (spool.log.expectations)."""
+
+    key: bytes
+    version: int
+
+
 @dataclass(slots=True)
 class PendingChange:
     """What a submission changes of the reports that wait."""
@@ -41,6 +48,7 @@ class PendingChange:
     count: int = 0  # how many more wait; negative when more were completed than began to wait
     keep: list[PartialReport] = field(default_factory=list)  # each in the place of what was kept under its key
     forget: list[bytes] = field(default_factory=list)  # keys of those that wait no more
+    expects: list[Expectation] = field(default_factory=list)  # what it was made from, where others may change that
 
 
 class PartialReports(Protocol):

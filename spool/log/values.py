@@ -9,8 +9,7 @@ from decimal import Decimal
 from spool.disks.mounts import FSYNC, Mount
 from spool.identity import Identity
 from spool.log.event_types import AmountOf
-from spool.log.expectations import Expectation
-from spool.log.partial_reports import PartialReport
+from spool.log.partial_reports import Expectation, PartialReport
 from spool.record import Inference, Record, UsageMetric
 
 

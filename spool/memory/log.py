@@ -32,7 +32,7 @@ from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.memory.billing_drops import MemoryBillingDrops
-from spool.memory.partial_reports import MemoryPartialReports
+from spool.memory.partial_reports import MemoryHeard, MemoryPartialReports
 from spool.memory.streams import MemoryStreams
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
@@ -97,6 +97,7 @@ class MemoryLog:
         self.streams = MemoryStreams()
         self.billing_drops = MemoryBillingDrops()
         self.partial_reports = MemoryPartialReports()
+        self.heard = MemoryHeard()
         self._streams_since = clock.now()
         self.readers: list[Reader] = []
 
@@ -146,6 +147,7 @@ class MemoryLog:
             self._series.move_to_end(series)
         self._conflicts.merge(plan.conflicts)
         self.partial_reports.follow(plan.partial_reports)
+        self.heard.note(plan.heard, plan.at)
         self._shapes.count(plan.unrecognised, plan.at)
         self._event_types.count(plan.event_types, plan.at)
         self._counters.update(plan.sums())

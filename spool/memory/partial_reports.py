@@ -1,11 +1,31 @@
-"""Waiting partial reports without a disk."""
+"""Waiting partial reports, and who was heard, without a disk."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 
 from spool.log.partial_reports import PartialReport, of_kind
+
+
+class MemoryHeard:
+    """Who told calls; nobody asks where the process that heard them is the only one."""
+
+    def __init__(self) -> None:
+        self._heard: dict[bytes, float] = {}
+
+    def note(self, reporters: Iterable[bytes], at: float) -> None:
+        for reporter in reporters:
+            self._heard[reporter] = max(at, self._heard.get(reporter, at))
+
+    async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
+        return {reporter: self._heard[reporter] for reporter in reporters if reporter in self._heard}
+
+    async def forget(self, before: float) -> int:
+        gone = [reporter for reporter, at in self._heard.items() if at < before]
+        for reporter in gone:
+            del self._heard[reporter]
+        return len(gone)
 
 
 class MemoryPartialReports:

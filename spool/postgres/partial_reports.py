@@ -1,15 +1,16 @@
 """
 Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing is in memory.
 
-What a commit says of them is written under the head, by `follow` and `note_heard`.
+What a commit says of them is written under the head, by `follow`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
+from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 
 SHARD = 0
@@ -22,7 +23,7 @@ _OLDEST = f"{_COLUMNS} WHERE shard = {SHARD} AND kind = %s AND at <= %s ORDER BY
 _COUNT = f"""
     SELECT COUNT(*), COALESCE(SUM(length(body)), 0)::bigint
       FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND kind = %s"""
-VERSIONS = f"SELECT key, version FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND key = ANY(%s)"
+_VERSIONS = f"SELECT key, version FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND key = ANY(%s)"
 _FORGET = f"DELETE FROM {{schema}}.partial_reports WHERE shard = {SHARD} AND key = ANY(%s)"
 _PUT = f"""
     INSERT INTO {{schema}}.partial_reports (shard, key, kind, version, at, body)
@@ -30,7 +31,7 @@ _PUT = f"""
         ON CONFLICT (shard, key) DO UPDATE
        SET version = excluded.version, at = excluded.at, body = excluded.body"""
 _HEARD = f"SELECT reporter, at FROM {{schema}}.heard WHERE shard = {SHARD} AND reporter = ANY(%s)"
-_NOTE_HEARD = f"""
+_NOTE = f"""
     INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
 _FORGET_HEARD = f"DELETE FROM {{schema}}.heard WHERE shard = {SHARD} AND at < %s"
@@ -43,6 +44,26 @@ class PostgresPartialReports:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def versions(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """Inside an append: the versions of what waits under some keys; those of which nothing waits are left out."""
+        return dict(connection.execute(self._database.sql(_VERSIONS), (list(keys),)).fetchall())
+
+    def follow(self, connection: Connection, plan: Plan) -> None:
+        """Inside an append: write what a commit says of partial reports."""
+        gone = sorted(key for key, report in plan.partial_reports.items() if report is None)
+        kept = sorted(report for report in plan.partial_reports.values() if report is not None)
+        if gone:
+            connection.execute(self._database.sql(_FORGET), (gone,))
+        if kept:
+            columns = (
+                [report.key for report in kept],
+                [kind_of(report.key) for report in kept],
+                [version_of(report) for report in kept],
+                [report.at for report in kept],
+                [report.body for report in kept],
+            )
+            connection.execute(self._database.sql(_PUT), columns)
 
     async def load(self) -> Sequence[PartialReport]:
         return await self._read(_ALL)
@@ -79,6 +100,11 @@ class PostgresHeard:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def follow(self, connection: Connection, plan: Plan) -> None:
+        """Inside an append: write who told calls in a commit."""
+        if plan.heard:
+            connection.execute(self._database.sql(_NOTE), (plan.at, sorted(plan.heard)))
+
     async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
         return await self._database.read(
             lambda connection: dict(connection.execute(self._database.sql(_HEARD), (list(reporters),)).fetchall())
@@ -88,35 +114,6 @@ class PostgresHeard:
         return await self._database.transaction(
             lambda connection: connection.execute(self._database.sql(_FORGET_HEARD), (before,)).rowcount
         )
-
-
-def versions(connection: Connection, database: Database, keys: Sequence[bytes]) -> dict[bytes, int]:
-    """The versions of what waits under some keys; those of which nothing waits are left out."""
-    return dict(connection.execute(database.sql(VERSIONS), (list(keys),)).fetchall()) if keys else {}
-
-
-def follow(connection: Connection, database: Database, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """Write what a commit says of partial reports; None: it waits no more."""
-    gone = sorted(key for key, report in changes.items() if report is None)
-    kept = sorted(report for report in changes.values() if report is not None)
-    if gone:
-        connection.execute(database.sql(_FORGET), (gone,))
-    if kept:
-        columns = (
-            [report.key for report in kept],
-            [kind_of(report.key) for report in kept],
-            [version_of(report) for report in kept],
-            [report.at for report in kept],
-            [report.body for report in kept],
-        )
-        connection.execute(database.sql(_PUT), columns)
-
-
-def note_heard(connection: Connection, database: Database, reporters: Iterable[bytes], at: float) -> None:
-    """Write who told calls in a commit."""
-    ordered = sorted(reporters)
-    if ordered:
-        connection.execute(database.sql(_NOTE_HEARD), (at, ordered))
 
 
 def _behind(begin: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from spool.log.values import CounterPoint
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
+from tests.gateway.intake.shared_reports import SharedReports
 from tests.moved_clock import MovedClock
 
 WAIT_S = 90.0
@@ -66,35 +67,52 @@ FAMILIES = {
 
 @dataclass
 class Running:
-    """An intake over a memory log; a restart forgets everything but the log and what it keeps."""
+    """
+    An intake over a memory log; a restart forgets everything but the log and what it keeps.
 
+    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what waits.
+    """
+
+    nodes: int = 1
     clock: MovedClock = field(default_factory=MovedClock)
     limits: dict[str, int] = field(default_factory=dict)
     hold_s: float = 0
 
     async def open(self) -> None:
         self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=self.hold_s), clock=self.clock)
+        if self.nodes > 1:
+            self.spool.log.partial_reports = SharedReports()
+            self.spool = replace(self.spool, partial_reports=self.spool.log.partial_reports)
         await self.restart()
 
     async def restart(self) -> None:
-        shadows = Shadows(self.clock)
-        await shadows.remember(self.spool.log)
-        sessions = WindowSessions(shadows, self.clock)
-        await sessions.start(self.spool.partial_reports)
+        self._intakes = [await self._started() for _ in range(self.nodes)]
+        self.counters, self.intake = self._intakes[0]
+
+    async def _started(self) -> tuple[WaitingCounters, Intake]:
+        is_alone = self.nodes == 1
+        shadows = Shadows(self.clock, heard=None if is_alone else self.spool.log.heard)
+        sessions = None
+        if is_alone:
+            await shadows.remember(self.spool.log)
+            sessions = WindowSessions(shadows, self.clock)
+            await sessions.start(self.spool.partial_reports)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
-        self.counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
-        await self.counters.start(self.spool.partial_reports, hold_s=self.hold_s)
-        self.intake = Intake(
+        counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
+        await counters.start(self.spool.partial_reports, hold_s=self.hold_s)
+        return counters, Intake(
             self.spool.log,
             attribution=Attribution(Config()),
             prices=PRICES,
             shadows=shadows,
-            counters=self.counters,
+            counters=counters,
             sessions=sessions,
         )
 
     async def take(self, outcome: Outcome) -> None:
-        await self.intake.take(outcome, BEARER)
+        """The next process takes it."""
+        self._intakes.append(self._intakes.pop(0))
+        await self._intakes[0][1].take(outcome, BEARER)
 
     async def records(self) -> list[Inference | UsageMetric]:
         log = self.spool.log
@@ -201,35 +219,66 @@ def test_every_order_gives_the_same_sums(
 
     Two calls are counted, whether counters waited for them or had been summed.
     """
-    family = FAMILIES[name]
+    run(lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts))
 
-    async def test(running: Running) -> None:
-        began = running.clock.now()
-        batch: list[str] = []
-        for item, joined, repeated, pause, restarted in zip(order, joins, repeats, pauses, restarts, strict=True):
-            batch.append(item)
-            if joined and item != order[-1]:
-                continue
-            for _ in range(1 + repeated):
-                made = []
-                for one in batch:
-                    kind, number = one.split()
-                    make = call if kind == "call" else counters
-                    made.append(make(family, int(number), began))
-                await running.take(merged(made))
-            batch = []
-            running.clock.move(pause)
-            if restarted:
-                await running.restart()
-            await running.counters.release()
-        running.clock.move(WAIT_S)
+
+@settings(max_examples=60, deadline=None, print_blob=True)
+@given(
+    name=st.sampled_from(sorted(FAMILIES)),
+    order=st.permutations(["call 1", "call 2", "counters 1", "counters 2"]),
+    joins=st.lists(st.booleans(), min_size=4, max_size=4),
+    repeats=st.lists(st.booleans(), min_size=4, max_size=4),
+    pauses=st.lists(st.sampled_from([0.0, 1.0, 20.0, 100.0, 1100.0]), min_size=4, max_size=4),
+    restarts=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_every_order_gives_the_same_sums_over_several_processes(
+    name: str,
+    order: Sequence[str],
+    joins: Sequence[bool],
+    repeats: Sequence[bool],
+    pauses: Sequence[float],
+    restarts: Sequence[bool],
+) -> None:
+    """Who took the counters has not heard the calls; nobody counts twice, and nothing is forgotten."""
+    run(
+        lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts),
+        Running(nodes=3),
+    )
+
+
+async def _in_any_order(
+    running: Running,
+    family: Family,
+    order: Sequence[str],
+    joins: Sequence[bool],
+    repeats: Sequence[bool],
+    pauses: Sequence[float],
+    restarts: Sequence[bool],
+) -> None:
+    began = running.clock.now()
+    batch: list[str] = []
+    for item, joined, repeated, pause, restarted in zip(order, joins, repeats, pauses, restarts, strict=True):
+        batch.append(item)
+        if joined and item != order[-1]:
+            continue
+        for _ in range(1 + repeated):
+            made = []
+            for one in batch:
+                kind, number = one.split()
+                make = call if kind == "call" else counters
+                made.append(make(family, int(number), began))
+            await running.take(merged(made))
+        batch = []
+        running.clock.move(pause)
+        if restarted:
+            await running.restart()
         await running.counters.release()
-        assert [2, 200, 20] == await running.sums()
-        assert [200, 20] == [await running.archived("input"), await running.archived("output")]
-        assert 0 == await running.pending()
-        assert 0 == len(running.counters)
-
-    run(test)
+    running.clock.move(WAIT_S)
+    await running.counters.release()
+    assert [2, 200, 20] == await running.sums()
+    assert [200, 20] == [await running.archived("input"), await running.archived("output")]
+    assert 0 == await running.pending()
+    assert 0 == len(running.counters)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

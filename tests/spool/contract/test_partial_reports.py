@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spool.errors import Stale
-from spool.log.expectations import NOTHING, Expectation, version_of
-from spool.log.partial_reports import COUNTERS, PARTS, TOLD, PartialReport
+from spool.log.expectations import NOTHING, version_of
+from spool.log.partial_reports import COUNTERS, PARTS, TOLD, Expectation, PartialReport
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice, takewhile
@@ -41,8 +42,10 @@ from gateway.normalise.formats.langfuse.generations import (
 from gateway.normalise.formats.langfuse.recorded import RecordedGenerations
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.identity import Identity
-from spool.log.partial_reports import PartialReport, PendingChange
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
+
+KEY_BYTES = 16
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -96,9 +99,16 @@ class Released:
 
 
 class Merger:
-    """Waiting reports by sender, kind and id, oldest first."""
+    """
+    Waiting reports by sender, kind and id, oldest first.
 
-    def __init__(self, *, window_s: float, hold_s: float, max_reports: int, max_bytes: int) -> None:
+    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored for the next.
+    """
+
+    def __init__(
+        self, *, window_s: float, hold_s: float, max_reports: int, max_bytes: int, is_shared: bool = False
+    ) -> None:
+        self._is_shared = is_shared
         self._window_s = window_s
         self._max_reports = max_reports
         self._max_bytes = max_bytes
@@ -118,7 +128,13 @@ class Merger:
         damaged = 0
         traces: list[tuple[bytes, WaitingReport]] = []
         for stored in reports:
+            kind = kind_of(stored.key)
+            if kind == TOLD_OF:
+                continue
             try:
+                if kind == TOLD:
+                    self._recorded.load(stored.key.removeprefix(TOLD), stored)
+                    continue
                 report = _reports.decode(stored.body)
                 _facts[report.kind].decode(report.facts)
             except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
@@ -206,9 +222,9 @@ class Merger:
         trace = self._trace(report.sender, generation.trace_id, report.at)
         call = _add_call(released.outcome, generation, trace)
         if call is not None:
-            self._remember(call, report.sender, now)
+            self._remember(call, report.sender, now, released.pending)
 
-    def _remember(self, call: Call, sender: Sender, now: float) -> None:
+    def _remember(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
         """
         From now on no report on this call is partial.
 
@@ -219,6 +235,8 @@ class Merger:
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
         key = key_of(sender, GENERATION, call.record.request_id or "")
         self._recorded.add(key, trace_key, call.record, call.identity, now)
+        if self._is_shared:
+            pending.keep.extend(self._recorded.stored(key))
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
         """Keep what a trace states, and amend those of its generations that are on record and still open."""
@@ -248,7 +266,7 @@ class Merger:
             call.record.id = call.identity.id
             merge.outcome.records[place] = call.record
             merge.outcome.identities[place] = call.identity
-            self._remember(call, merge.sender, merge.now)
+            self._remember(call, merge.sender, merge.now, merge.pending)
 
     def _add_generation(self, report: CallReport, merge: Merge) -> None:
         """A partial report of this batch: it waits on, or made its generation whole."""
@@ -262,7 +280,7 @@ class Merger:
             merge.pending.count -= 1
             call = _add_call(merge.outcome, generation, trace, identity, named=named)
             if call is not None:
-                self._remember(call, merge.sender, merge.now)
+                self._remember(call, merge.sender, merge.now, merge.pending)
 
     def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None, str | None]:
         """
@@ -334,9 +352,40 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
     return {key_of(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports}
 
 
+def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
+    """Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has more."""
+    keys, under = keys_of(reports, sender), set()
+    for report in reports:
+        if report.kind == TRACE:
+            under.add(TOLD_OF + key_of(sender, TRACE, report.key))
+        else:
+            keys.add(TOLD + key_of(sender, GENERATION, report.key))
+            keys |= _trace_of(sender, _generations.decode(report.facts))
+    return keys, under
+
+
+def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
+    """What is read as well because of reports that were found; of their own senders if none is given."""
+    keys: set[bytes] = set()
+    for stored in found:
+        kind = kind_of(stored.key)
+        if kind == TOLD_OF:
+            keys.add(TOLD + stored.key[-KEY_BYTES:])
+        elif kind == PARTS:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):  # `Merger.load` counts what cannot be read
+                report = _reports.decode(stored.body)
+                if report.kind == GENERATION:
+                    keys |= _trace_of(sender or report.sender, _generations.decode(report.facts))
+    return keys
+
+
+def _trace_of(sender: Sender, generation: Generation) -> set[bytes]:
+    return {key_of(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
+
+
 def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
     named = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
-    return blake2b(named, digest_size=16, person=b"langfuse").digest()
+    return blake2b(named, digest_size=KEY_BYTES, person=b"langfuse").digest()
 
 
 def _add_call(

@@ -11,8 +11,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.normalise.formats.langfuse.generations import Generation, generation_of
 from spool.identity import Identity
+from spool.log.partial_reports import TOLD, TOLD_OF, PartialReport
 from spool.record import Inference
 
 
@@ -25,8 +28,19 @@ class RecordedGeneration(NamedTuple):
     trace_key: bytes | None
 
 
+class _Stored(msgspec.Struct, array_like=True):
+    generation: Generation
+    identity: Identity
+    trace_key: bytes | None = None
+
+
 class RecordedGenerations:
-    """By key, oldest first; bounded like the merge window. A restart closes all records, so nothing is stored."""
+    """
+    By key, oldest first; bounded like the merge window.
+
+    A restart closes all records, so nothing is stored; where several processes share a log, what one of them records
+    is stored for the others (`stored`).
+    """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
         self._window_s = window_s
@@ -44,6 +58,21 @@ class RecordedGenerations:
         self._by_key[key] = RecordedGeneration(generation_of(record), identity, at, trace_key)
         if trace_key is not None:
             self._of_trace.setdefault(trace_key, {})[key] = None
+
+    def load(self, key: bytes, report: PartialReport) -> None:
+        """Take up what another process recorded; msgspec.DecodeError if it cannot be read."""
+        told = _stored.decode(report.body)
+        self._by_key[key] = RecordedGeneration(told.generation, told.identity, report.at, told.trace_key)
+        if told.trace_key is not None:
+            self._of_trace.setdefault(told.trace_key, {})[key] = None
+
+    def stored(self, key: bytes) -> list[PartialReport]:
+        """A generation as it is stored for other processes, and the way to it from its trace."""
+        generation, identity, at, trace_key = self._by_key[key]
+        reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]
+        if trace_key is not None:
+            reports.append(PartialReport(TOLD_OF + trace_key + key, at, b""))
+        return reports
 
     def find(self, key: bytes) -> RecordedGeneration | None:
         return self._by_key.get(key)
@@ -67,3 +96,7 @@ class RecordedGenerations:
             del keys[key]
             if not keys:
                 del self._of_trace[recorded.trace_key]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_stored = msgspec.msgpack.Decoder(_Stored)

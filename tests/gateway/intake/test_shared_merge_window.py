@@ -1,0 +1,168 @@
+"""Partial reports of one call that come to different processes on one log: one record, whatever overtakes what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.intake.shared_merge_window import SharedMergeWindow
+from spool import memory
+from spool.errors import Stale
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
+from spool.log.values import Submission
+from spool.memory import MemorySpool
+from spool.record import AI_TELEMETRY, Inference
+from spool.settings import SpoolSettings
+from tests.gateway.intake.shared_reports import SharedReports
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
+from tests.gateway.normalise.formats.payloads import read_batch
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+ALICE = Bearer("alice", frozenset(), {"team": "search"})
+BOB = Bearer("bob", frozenset())
+PRICES = PriceBook.load()
+WINDOW_S = 600.0
+
+
+@dataclass
+class Processes:
+    """Two windows over one log in memory."""
+
+    clock: MovedClock = field(default_factory=MovedClock)
+    max_reports: int = 1000
+
+    async def open(self, *, hold_s: float = 0) -> Processes:
+        self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=self.clock)
+        self.log = self.spool.log
+        self.reports = self.log.partial_reports = SharedReports()
+        self.a, self.b = [self._window(hold_s) for _ in range(2)]
+        return self
+
+    def _window(self, hold_s: float) -> SharedMergeWindow:
+        shadows = Shadows(self.clock, heard=self.log.heard)
+        intake = Intake(self.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows)
+        return SharedMergeWindow(
+            self.reports,
+            self.log,
+            intake,
+            self.clock,
+            window_s=WINDOW_S,
+            hold_s=hold_s,
+            max_reports=self.max_reports,
+            max_bytes=2**24,
+        )
+
+    async def records(self) -> list[Inference]:
+        entries = await self.log.read(AI_TELEMETRY, 1, self.log.closed_below(AI_TELEMETRY) - 1)
+        return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+
+    async def assert_sound(self, pending: int = 0) -> None:
+        books = await self.log.verify()
+        assert ([], pending) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+
+
+async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALICE) -> None:
+    outcome, reports = read_batch("langfuse", batch(*events))
+    await window.take(outcome, bearer, reports)
+
+
+async def test_the_parts_of_a_call_come_to_two_processes() -> None:
+    """One record with the model of the one, the tokens of the other, and the user of the trace."""
+    both = await Processes().open()
+    await take(both.a, trace(), create())
+    assert [] == await both.records()
+    await take(both.b, update())
+    (record,) = await both.records()
+    assert ("gpt-4o-mini", 10, "u-1") == (record.request_model, record.input_tokens, record.user)
+    await both.assert_sound()
+
+
+async def test_what_changes_meanwhile_is_merged_again() -> None:
+    """Both read that nothing waits; the one that is kept second merges with what the first kept."""
+    both = await Processes().open()
+    both.reports.meanwhile = lambda: take(both.b, create())
+    await take(both.a, update())
+    (record,) = await both.records()
+    assert ("gpt-4o-mini", 10) == (record.request_model, record.input_tokens)
+    await both.assert_sound()
+
+
+async def test_a_request_that_is_always_too_late_is_repeated_by_its_sender() -> None:
+    """After some attempts the sender hears 503; nothing of it was kept."""
+    both = await Processes().open()
+
+    async def change() -> None:
+        both.clock.move(1)
+        await take(both.b, create())
+        both.reports.meanwhile = change
+
+    both.reports.meanwhile = change
+    with pytest.raises(Stale):
+        await take(both.a, update())
+    assert [] == await both.records()
+    await both.assert_sound(pending=1)
+
+
+async def test_a_trace_amends_what_another_process_recorded() -> None:
+    """While the record is open; a repeat of a report is a duplicate of the record."""
+    both = await Processes().open(hold_s=10)
+    await take(both.a, create(), update())
+    await take(both.b, trace())
+    await take(both.b, update())
+    both.clock.move(11)
+    (record,) = await both.records()
+    assert ("u-1", 10) == (record.user, record.input_tokens)
+    await both.assert_sound()
+
+
+async def test_what_waited_in_vain_is_released_once() -> None:
+    """By whichever process looks: the other finds nothing; what was known of calls on record is forgotten."""
+    both = await Processes().open()
+    await take(both.a, trace(), create())
+    await take(both.a, create("g-2"), bearer=BOB)
+    await take(both.b, create("g-3"), update("g-3"))
+    both.clock.move(WINDOW_S)
+    assert 3 == await both.b.release()
+    assert 0 == await both.a.release()
+    assert {("u-1", "search"), (None, None), ("u-1", "search")} == {
+        (one.user, one.team) for one in await both.records()
+    }
+    assert 3 == len(await both.records())
+    assert (0, 0) == await both.reports.count(PARTS)
+    both.clock.move(WINDOW_S)
+    await both.a.release()
+    assert ((0, 0), (0, 0)) == (await both.reports.count(TOLD), await both.reports.count(TOLD_OF))
+    await both.assert_sound()
+
+
+async def test_too_many_make_room() -> None:
+    """The oldest go first, before their time."""
+    both = await Processes(max_reports=2).open()
+    for number in range(5):
+        await take(both.a, create(f"g-{number}", traceId=None))
+        both.clock.move(1)
+    assert 3 == await both.b.release()
+    assert 2 == both.b.waiting
+    assert 3 == len(await both.records())
+    await both.assert_sound(pending=2)
+
+
+async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:
+    """It goes, and an operator is told."""
+    both = await Processes().open()
+    damaged = PartialReport(b"x" * 16, both.clock.now() - 1, b"\xc1")
+    await both.log.append(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))
+    await take(both.a, create())
+    both.clock.move(WINDOW_S)
+    assert 2 == await both.a.release()
+    assert 1 == len(await both.records())
+    await both.assert_sound()
