@@ -26,7 +26,7 @@ _ROUTE = closed({
 })  # fmt: skip
 _READY = closed({
     "ready": BOOLEAN, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
-    "space": {"type": ["object", "null"]}, "storage": {"type": ["object", "null"]},
+    "space": {"type": ["object", "null"]}, "storage": {"type": ["object", "null"]}, "nodes": array(OBJECT),
 })  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> 
         keys_read=lambda: registry is not None,
         closing=lambda: receivers.in_hand.closed,
         syncs=routes.syncs,
+        leases=parts.storage.leases,
     )
 
 

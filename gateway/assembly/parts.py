@@ -343,6 +343,7 @@ class Assembler:
             devices=self.devices,
             clusters=self.clusters,
             syncs=routes.syncs,
+            leases=storage.leases,
             ledger=storage.ledger,
             prices=lambda: PriceBook.load(self.config.prices),
             events_sent_as=lambda type: sent_as(self.config.upstream, type),

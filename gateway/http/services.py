@@ -58,6 +58,7 @@ from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.installation import derived
+from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
 from spool.log.event_types import AmountOf
 from spool.log.partial_reports import PartialReports
@@ -175,7 +176,8 @@ class OperatorServices:
     `events_sent_as` says how a type of usage events leaves for the upstream, None if it does not; `is_unmapped` whether
     that is for want of a line in [upstream.events], and `event_amount` what an event amounts to by its type's line.
     `budget` are the bytes in hand, which a large answer counts in, too.
-    `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
+    `syncs` are the tables brought upstream, shown as routes are; without a server none runs. `leases` knows the
+    gateways that share the storage.
     `copy` is the storage's: it fills a directory with copies for a backup.
     `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
     in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured.
@@ -201,6 +203,7 @@ class OperatorServices:
     clusters: Clusters | None = None
     container_files: ContainerFiles | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
+    leases: Leases = field(default_factory=SoleNode)
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False
     budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))

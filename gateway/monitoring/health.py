@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gateway.monitoring.nodes import shown_nodes
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError
+from spool.leases import Leases, SoleNode
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.steady_clock import doubts
@@ -43,7 +45,9 @@ class Health:
         keys_read: Callable[[], bool],
         closing: Callable[[], bool],
         syncs: Callable[[], Sequence[RouteState]] = tuple,
+        leases: Leases | None = None,
     ) -> None:
+        self._leases = leases or SoleNode()
         self._log = log
         self._deliveries = deliveries
         self._clock = clock
@@ -78,6 +82,7 @@ class Health:
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
             "space": stats and {**_shown_space(stats), "kept_by": kept_by(stats, routes)},
             "storage": stats and _shown_mount(stats),
+            "nodes": await shown_nodes(self._leases, now),
         }
 
     async def _routes(self) -> list[RouteState]:

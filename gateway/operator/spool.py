@@ -8,6 +8,7 @@ from typing import Any
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import shown_route
+from gateway.monitoring.nodes import shown_nodes
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import ROUTE_STATES, RouteState
@@ -77,6 +78,7 @@ async def status(request: OperatorRequest[None]) -> Result:
             "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
+        "nodes": await shown_nodes(services.leases, services.clock.now()),
     }  # fmt: skip
 
 

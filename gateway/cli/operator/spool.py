@@ -19,6 +19,7 @@ from spool.record import USAGE_EVENTS
 
 ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "unknown", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
+NODE_COLUMNS = ("name", "version", "live", "this", "seen_s", "leases")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
 SHAPE_COLUMNS = ("count", "last_seen", "names")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "at", "words")
@@ -62,6 +63,9 @@ def status(client: OperatorClient, as_json: bool) -> None:
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
     click.echo(f"duplicates are known for {payload['duplicate_window_s'] / 3600:.1f} h")
+    if payload["nodes"]:
+        click.echo()
+        show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
 
 
 @spool.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from gateway.monitoring.health import Health
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
+from spool.leases import NodeState, Work
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
@@ -31,6 +32,7 @@ class HealthSources:
     time: float = 1000.0
     reads: int = 0
     states: list[RouteState] | SpoolUnavailable = field(default_factory=list)
+    gateways: list[NodeState] = field(default_factory=list)
 
     async def stats(self) -> LogStats:
         self.reads += 1
@@ -52,6 +54,14 @@ class HealthSources:
     def monotonic(self) -> float:
         return self.time
 
+    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+        raise AssertionError
+
+    async def nodes(self) -> Sequence[NodeState]:
+        if isinstance(self.states, SpoolUnavailable):
+            raise self.states
+        return self.gateways
+
     def health(self) -> Health:
         return Health(
             cast(Log, self),
@@ -59,6 +69,7 @@ class HealthSources:
             clock=self,
             keys_read=lambda: self.keys_read,
             closing=lambda: self.closing,
+            leases=self,
         )
 
 
@@ -67,6 +78,30 @@ async def test_a_sound_sources_is_live_and_ready() -> None:
     health = HealthSources().health()
     assert (True, True) == (await health.live(), await health.ready())
     assert [] == (await health.report())["reasons"]
+
+
+async def test_gateways_on_one_storage_are_shown() -> None:
+    """With what each runs alone; one that has gone is no reason to turn senders away, nor are rows that hide."""
+    gone = NodeState(
+        id="1", name="a", version="1.2.3", started_at=900.0, seen_at=980.0, is_live=False, is_this=False, leases=()
+    )
+    this = NodeState(
+        id="2",
+        name="b",
+        version="1.2.3",
+        started_at=990.0,
+        seen_at=999.5,
+        is_live=True,
+        is_this=True,
+        leases=["ledger"],
+    )
+    sources = HealthSources(gateways=[gone, this])
+    report = await sources.health().report()
+    assert (True, [(False, 20.0, []), (True, 0.5, ["ledger"])]) == (
+        report["ready"], [(node["live"], node["seen_s"], node["leases"]) for node in report["nodes"]],
+    )  # fmt: skip
+    sources.states = SpoolUnavailable("gone")
+    assert [] == (await sources.health().report())["nodes"]
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:

@@ -47,7 +47,8 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     await add(server.services.log, call(1), call(2))
     await server.services.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
-    assert {"topics", "routes", "space", "duplicate_window_s"} == set(status)
+    assert {"topics", "routes", "space", "duplicate_window_s", "nodes"} == set(status)
+    assert [] == status["nodes"]  # one gateway has the storage for itself
     [topic] = status["topics"]
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
     assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too

@@ -109,10 +109,13 @@ function Health({status, ledger, dead, quiet}) {
   const lacking = ledger.missed + ledger.damaged + ledger.absurd;
   const [letters, devices] = [dead, quiet].map((answer) => answer.pagination.total_count);
   const fine = routes.length - troubled.length;
+  const gateways = status.nodes.filter((node) => node.live).map((node) => node.name);
   return html`<ul class="health" aria-label="How Tollhouse is">
     <${Fact} good=${space.writable} text=${space.writable ? "taking records" : `not taking records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
     <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `${count(lacking)} records could not be counted`
       : ledger.behind ? `${count(ledger.behind)} records wait to be counted` : "every record is counted"} />
+    ${gateways.length > 0 && html`<${Fact} good=${true} href=${to("/delivery")}
+      text=${`${gateways.length} ${gateways.length === 1 ? "gateway" : "gateways"} on this storage: ${gateways.join(", ")}`} />`}
     ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: records are kept and shown here" />`}
     ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
     ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
