@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -44,15 +44,6 @@ class SentBody(NamedTuple):
         signal = cast(Signal, signal)
         json = kind + slash == _JSON
         return Normalised((yield from otlp.normalise(signal, self.content, json=json, options=options, hold=hold)))
-
-    def packed(self) -> Sequence[bytes]:
-        name = self.reader.encode()
-        return bytes((len(name),)), name, self.content
-
-    @classmethod
-    def unpacked(cls, payload: bytes) -> SentBody:
-        end = 1 + payload[0]
-        return cls(payload[1:end].decode(), payload[end:])
 
 
 def packed_options(options: Options) -> bytes:

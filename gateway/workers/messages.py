@@ -15,10 +15,11 @@ class MessageKind(IntEnum):
 
     # To a worker. Jobs are done in their order.
     OPTIONS = 1  # of the normaliser, for the jobs that follow
-    DECODE = 2
-    ENCODE = 3
-    GO_ON = 4  # the answer to HOLD
-    GIVE_UP = 5  # or this
+    READER = 2  # of the bodies that follow: `SentBody.reader`
+    DECODE = 3  # a body as it is: one of 64 MiB is not copied to be read
+    ENCODE = 4
+    GO_ON = 5  # the answer to HOLD
+    GIVE_UP = 6  # or this
     # From a worker.
     READY = 10
     HOLD = 11  # the job needs memory: the worker waits for the answer

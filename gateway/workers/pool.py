@@ -52,14 +52,14 @@ class WorkerObserver(Protocol):
 @dataclass(slots=True, eq=False)
 class _Job:
     kind: MessageKind
-    payload: Sequence[bytes]
+    payload: bytes
     done: asyncio.Future[Any]
+    reader: str | None = None
     options: Options | None = None
     hold: Hold | None = None
     result: ArrivingResult = field(default_factory=ArrivingResult)
     number: int = 0
     kills: int = 0
-    size: int = 0
 
 
 class _Worker:
@@ -71,6 +71,7 @@ class _Worker:
         self.bytes = 0
         self.is_ready = False
         self.options: Options | None = None  # that it was told last
+        self.reader: str | None = None  # the same
         self.heard_at = 0.0
         self.watched: WorkerProcess | None = None  # the process that is looked at after `silent_s`
         self.why_ended = DIED
@@ -136,8 +137,8 @@ class WorkerPool:
 
         NotDone if no worker did it and the caller may; Refusal 400 if workers died of it.
         """
-        job = self._job(MessageKind.DECODE, body.packed())
-        job.options, job.hold = options, hold
+        job = self._job(MessageKind.DECODE, body.content)
+        job.reader, job.options, job.hold = body.reader, options, hold
         normalised: Normalised = await self._do(job)
         self._observer.body_decoded("worker")
         return normalised
@@ -147,14 +148,14 @@ class WorkerPool:
         if not self.has_room:
             return None
         try:
-            result: bytes = await self._do(self._job(MessageKind.ENCODE, [payload]))
+            result: bytes = await self._do(self._job(MessageKind.ENCODE, payload))
         except (NotDone, Refusal):  # what is refused was sent by nobody
             return None
         return result
 
-    def _job(self, kind: MessageKind, payload: Sequence[bytes]) -> _Job:
+    def _job(self, kind: MessageKind, payload: bytes) -> _Job:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return _Job(kind=kind, payload=payload, done=done, size=sum(map(len, payload)))
+        return _Job(kind=kind, payload=payload, done=done)
 
     async def _do(self, job: _Job) -> Any:
         if not self._closed and self.ready:
@@ -185,13 +186,16 @@ class WorkerPool:
         if job.options is not None and job.options is not worker.options:
             process.send(MessageKind.OPTIONS, 0, jobs.packed_options(job.options))
             worker.options = job.options
+        if job.reader is not None and job.reader != worker.reader:
+            process.send(MessageKind.READER, 0, job.reader.encode())
+            worker.reader = job.reader
         if not worker.jobs:
             self._listen(worker)
         self._numbers = (self._numbers + 1) % (1 << 32)
         job.number, job.result = self._numbers, ArrivingResult()
         worker.jobs[job.number] = job
-        worker.bytes += job.size
-        process.send(job.kind, job.number, *job.payload)
+        worker.bytes += len(job.payload)
+        process.send(job.kind, job.number, job.payload)
 
     def _listen(self, worker: _Worker) -> None:
         """From now on the worker must be heard of within `silent_s`, until it has no job."""
@@ -234,7 +238,7 @@ class WorkerPool:
                 self._answer_hold(worker, job, int.from_bytes(message.payload, "little"))
             case MessageKind.DONE | MessageKind.REFUSED | MessageKind.FAILED | MessageKind.GIVEN_UP:
                 del worker.jobs[message.job]
-                worker.bytes -= job.size
+                worker.bytes -= len(job.payload)
                 self._finish(job, message)
                 self._assign()
 
@@ -297,7 +301,8 @@ class WorkerPool:
 
     async def _end(self, worker: _Worker, process: WorkerProcess) -> None:
         left = list(worker.jobs.values())
-        worker.is_ready, worker.options, worker.process = False, None, None
+        worker.is_ready, worker.process = False, None
+        worker.options, worker.reader = None, None
         self._complete.clear()
         worker.jobs.clear()
         worker.bytes = 0

@@ -98,7 +98,7 @@ class Link:
 
 def serve(link: Link, encode: Encode) -> None:
     """Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead."""
-    options = Options()
+    options, reader = Options(), ""
     link.send(MessageKind.READY, 0)
     while True:
         try:
@@ -107,8 +107,10 @@ def serve(link: Link, encode: Encode) -> None:
                 link.flush()
             if message.kind == MessageKind.OPTIONS:
                 options = jobs.unpacked_options(message.payload)
+            elif message.kind == MessageKind.READER:
+                reader = message.payload.decode()
             elif message.kind == MessageKind.DECODE:
-                number, body = message.job, jobs.SentBody.unpacked(message.payload)
+                number, body = message.job, jobs.SentBody(reader, message.payload)
                 del message
                 _decode(link, number, body, options)
                 del body
