@@ -121,7 +121,7 @@ class KeptFiles:
         all_changes = [*changes, *books.changes_of(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
-        await self.rows.write([after for _, after in pairs], [file.id for file in gone], all_changes)
+        await self.rows.write(pairs, gone, all_changes)
         self.sums.follow(pairs, gone, all_changes)
         self._news.set()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 
 # What `select` finds, oldest first.
@@ -17,6 +18,13 @@ UNSENT = "unsent"  # uploaded before `now`
 SPENT = "spent"  # delivered before `now`, and the bytes are still here
 FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
+
+
+class ContainerFileMoved(SpoolUnavailable):
+    """Another process changed the same row at the same time: nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("another gateway changed this file at the same time: repeat it")
 
 
 class ContainerRows(Protocol):
@@ -43,8 +51,16 @@ class ContainerRows(Protocol):
         """The oldest rows of one of SELECTIONS."""
         ...
 
-    async def write(self, rows: Sequence[ContainerFile], gone: Sequence[str], changes: Sequence[BookChange]) -> None:
-        """In one transaction: remove the rows in `gone`, replace rows by id, and change the books."""
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
+        """
+        In one transaction: remove the rows in `gone`, replace rows, and change the books. A pair is the row before,
+        None for a new one, and the row after. ContainerFileMoved where the row before is not what is kept.
+        """
         ...
 
     async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from spool.clock import Clock
 from spool.container_files.head import file_of
 from spool.container_files.kept import KeptFiles
+from spool.container_files.rows import ContainerFileMoved
 from spool.container_files.values import REMOTE_WRITE, UPLOADED
 
 _log = logging.getLogger(__name__)
@@ -29,7 +31,10 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
         if told is None or told.id != id:
             _log.error("a file without a row cannot be read", extra={"action": "container_file_unknown", "id": id})
             continue
-        size, sum = await _measured(kept.contents.read(id))
+        try:
+            size, sum = await _measured(kept.contents.read(id))
+        except FileNotFoundError:  # another process removed it meanwhile
+            continue
         name = sum if told.kind == REMOTE_WRITE else told.reference
         same = row or (await kept.rows.named(told.kind, told.identity, [name])).get(name)
         if same is not None and same.id != id:
@@ -37,7 +42,8 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
         file = replace(row or told, reference=name, state=UPLOADED, asked=False, **facts)
-        await kept.write([(row, file)])
+        with suppress(ContainerFileMoved):  # another process writes the row at this moment
+            await kept.write([(row, file)])
     await kept.contents.remove(gone)
 
 

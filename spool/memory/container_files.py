@@ -67,10 +67,15 @@ class MemoryContainerRows:
         found.sort(key=lambda row: (row.uploaded_at or 0.0) if by_upload else row.announced_at)
         return found[:limit]
 
-    async def write(self, rows: Sequence[ContainerFile], gone: Sequence[str], changes: Sequence[BookChange]) -> None:
-        for id in gone:
-            self._rows.pop(id, None)
-        self._rows.update({row.id: row for row in rows})
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
+        for file in gone:
+            self._rows.pop(file.id, None)
+        self._rows.update({after.id: after for _, after in pairs})
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
             self._books[change.kind, change.term] = (n + change.n, carried + change.carried)

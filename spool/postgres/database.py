@@ -20,6 +20,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.types.string import StrDumperUnknown
 
 from spool.clock import Clock, SystemClock
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
@@ -102,6 +103,13 @@ class _Pause:
         self._length_s = self._until = 0.0
 
 
+class _TextDumper(StrDumperUnknown):
+    """Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit."""
+
+    def dump(self, obj: str) -> bytes:
+        return obj.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+
+
 class _Session:
     """One connection, and what the server said beside its answers."""
 
@@ -113,6 +121,7 @@ class _Session:
         self.connection = psycopg.connect(
             target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
         )
+        self.connection.adapters.register_dumper(str, _TextDumper)
         self._notices: list[str] = []
         self.connection.add_notice_handler(lambda notice: self._notices.append(notice.sqlstate or ""))
         self.waits_since: float | None = None  # since when something is under way that only the standby may end

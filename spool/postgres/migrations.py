@@ -20,6 +20,9 @@ SCRIPTS: tuple[str, ...] = (
     "ledger.sql",
     "partial_reports.sql",
     "devices.sql",
+    "streams.sql",
+    "billing.sql",
+    "container_files.sql",
 )
 VERSION = 1
 OLDEST_NODE = 1  # the oldest version whose nodes can work with this schema

@@ -94,10 +94,15 @@ class SqliteContainerRows:
         statement = f"SELECT {_NAMES} FROM container_files WHERE {_WHERE[which]} LIMIT :limit"
         return await self._read(lambda connection: [_file(row) for row in connection.execute(statement, values)])
 
-    async def write(self, rows: Sequence[ContainerFile], gone: Sequence[str], changes: Sequence[BookChange]) -> None:
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            connection.executemany(_FORGET, [(id,) for id in gone])
-            connection.executemany(_PUT, [[getattr(row, name) for name in _COLUMNS] for row in rows])
+            connection.executemany(_FORGET, [(file.id,) for file in gone])
+            connection.executemany(_PUT, [[getattr(after, name) for name in _COLUMNS] for _, after in pairs])
             terms = [{"kind": one.kind, "term": one.term, "n": one.n, "carried": one.carried} for one in changes]
             connection.executemany(_ADD, terms)
 

@@ -24,6 +24,7 @@ from spool.clusters import (
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.memory.clusters import MemoryClusters
+from spool.postgres.clusters import PostgresClusters
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
@@ -31,6 +32,7 @@ from spool.sqlite.clusters import SqliteClusters
 from spool.sqlite.database import Database
 from spool.sqlite.migrations import migrate, script
 from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
 
 WHOLE = Reported(
     account="123", region="eu", name="mill", state="init_ok", chart_version="1.2", agent_version="1.3",
@@ -41,10 +43,14 @@ ADA = Actor("ada", "127.0.0.1")
 HEARD = Reported(account="123", region="eu", name="mill")
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
+@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
     if request.param == "memory":
         yield MemoryClusters()
+        return
+    if request.param == "postgres":
+        async with migrated(request.getfixturevalue("fresh_schema")) as postgres:
+            yield PostgresClusters(postgres)
         return
     database = await Database.open(
         tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("clusters.sql"),))

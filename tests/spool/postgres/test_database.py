@@ -115,7 +115,7 @@ async def test_errors_are_those_of_the_spool(database: Database, table: str, unm
             lambda connection: connection.execute("SET LOCAL statement_timeout = '10ms'; SELECT pg_sleep(10)")
         )
     with pytest.raises(Invalid):
-        await database.run(lambda connection: connection.execute("SELECT %s::text", ("a\0b",)))
+        await database.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))
 
 
 async def test_no_server_is_unavailable() -> None:

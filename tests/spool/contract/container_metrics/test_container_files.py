@@ -406,7 +406,7 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
     lost, kept = await put(files, "lost", b"lost metrics"), await put(files, "kept", b"kept metrics")
     row = await files.rows.find(lost)
     assert row is not None
-    await files.rows.write([], [lost], [BookChange(kind=FILE, term=UPLOADED, n=-1)])
+    await files.rows.write([], [row], [BookChange(kind=FILE, term=UPLOADED, n=-1)])
     await files.rows.write([], [], [BookChange(kind=FILE, term=REFERENCES, n=-1)])
     directory = tmp_path / "container-files"
     (directory / ("f" * 32)).write_bytes(b"no head\nand no row")

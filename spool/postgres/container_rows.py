@@ -1,0 +1,159 @@
+"""Rows of container metrics, in transactions of their own: who replaces a row says what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from spool.container_files import rows
+from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.listing import ListPage, ListQuery
+from spool.postgres.database import Connection, Database, UniqueViolation
+from spool.postgres.lists import read_page
+
+_NAMES = tuple(each.name for each in fields(ContainerFile))
+_COLUMNS = ", ".join(_NAMES)
+_ALL = f"SELECT {_COLUMNS} FROM {{schema}}.container_files"
+_ADD = f"""
+    INSERT INTO {{schema}}.container_files ({_COLUMNS}) VALUES ({", ".join(f"%({name})s" for name in _NAMES)})"""
+_CHANGE = f"""
+    UPDATE {{schema}}.container_files SET {", ".join(f"{name} = %({name})s" for name in _NAMES if name != "id")}
+     WHERE id = %(id)s"""
+_FORGET = "DELETE FROM {schema}.container_files WHERE id = ANY(%s)"
+_LOCKED = f"{_ALL} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+_NAMED = f"""
+    {_ALL} WHERE kind = %(kind)s AND account = %(account)s AND region = %(region)s AND cluster = %(cluster)s
+             AND md5(reference) IN (SELECT md5(one) FROM unnest(%(references)s::text[]) AS one)
+             AND reference = ANY(%(references)s::text[])"""
+_BOOK = """
+    INSERT INTO {schema}.container_books AS book (kind, term, n, carried)
+    VALUES (%(kind)s, %(term)s, %(n)s, %(carried)s)
+        ON CONFLICT (kind, term) DO UPDATE SET n = book.n + excluded.n, carried = book.carried + excluded.carried"""
+_BOOKS = "SELECT kind, term, n, carried FROM {schema}.container_books"
+_COUNT = "SELECT kind, state, count(*) FROM {schema}.container_files GROUP BY kind, state"
+_DUE = "(state = 'uploaded' OR (asked AND kept))"
+_CLUSTERS = f"""
+    SELECT account, region, cluster, count(*) FILTER (WHERE {_DUE}),
+           coalesce(sum(size) FILTER (WHERE kept), 0)::bigint, max(uploaded_at)
+      FROM {{schema}}.container_files GROUP BY account, region, cluster ORDER BY account, region, cluster"""
+_WAITING = f"""
+    SELECT count(*), coalesce(sum(size), 0)::bigint, min(uploaded_at) FROM {{schema}}.container_files WHERE {_DUE}"""
+_OPEN = """
+    SELECT key, count(*) FROM {schema}.container_files WHERE state IN ('announced', 'uploaded') GROUP BY key"""
+
+_OF_CLUSTER = "account = %(account)s::text AND region = %(region)s::text AND cluster = %(cluster)s::text"
+_WHERE: Mapping[str, str] = {
+    rows.DUE: f"kind = %(kind)s AND {_DUE} AND not_before <= %(now)s ORDER BY uploaded_at NULLS FIRST, id",
+    rows.UNTOLD: "untold ORDER BY announced_at, id",
+    rows.MISSING: f"{_OF_CLUSTER} AND key = %(key)s AND asked AND NOT kept ORDER BY announced_at, id",
+    rows.OVERDUE: "state = 'announced' AND expires_at < %(now)s ORDER BY announced_at, id",
+    rows.UNSENT: "state = 'uploaded' AND uploaded_at < %(now)s ORDER BY announced_at, id",
+    rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < %(now)s"
+    f" AND (%(account)s::text IS NULL OR ({_OF_CLUSTER})) ORDER BY announced_at, id",
+    rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
+    " ORDER BY announced_at, id",
+}
+
+
+class PostgresContainerRows:
+    """See `spool.container_files.rows.ContainerRows`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, id: str) -> ContainerFile | None:
+        found = await self._all(f"{_ALL} WHERE id = %s", (id,))
+        return _file(found[0]) if found else None
+
+    async def named(
+        self, kind: str, identity: ClusterIdentity, references: Sequence[str]
+    ) -> Mapping[str, ContainerFile]:
+        values = {**_place(identity), "kind": kind, "references": list(references)}
+        return {file.reference: file for file in map(_file, await self._all(_NAMED, values))}
+
+    async def select(
+        self,
+        which: str,
+        *,
+        limit: int,
+        now: float = 0.0,
+        kind: str = "",
+        identity: ClusterIdentity | None = None,
+        key: str = "",
+    ) -> Sequence[ContainerFile]:
+        values = {**_place(identity), "limit": limit, "now": now, "kind": kind, "key": key}
+        return [_file(row) for row in await self._all(f"{_ALL} WHERE {_WHERE[which]} LIMIT %(limit)s", values)]
+
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
+        before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
+        new = sorted((_row(after) for one, after in pairs if one is None), key=lambda row: str(row["id"]))
+        changed = sorted((_row(after) for one, after in pairs if one is not None), key=lambda row: str(row["id"]))
+        terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
+        sql = self._database.sql
+
+        def work(connection: Connection) -> None:
+            if before:
+                found = connection.execute(sql(_LOCKED), (sorted(before),)).fetchall()
+                if {file.id: file for file in map(_file, found)} != before:
+                    raise ContainerFileMoved
+            if gone:
+                connection.execute(sql(_FORGET), (sorted(file.id for file in gone),))
+            with connection.cursor() as cursor:
+                for statement, values in ((_CHANGE, changed), (_ADD, new), (_BOOK, terms)):
+                    if values:
+                        cursor.executemany(sql(statement), values)
+
+        try:
+            await self._database.transaction(work)
+        except UniqueViolation as error:
+            raise ContainerFileMoved from error
+
+    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        return {(kind, term): (n, carried) for kind, term, n, carried in await self._all(_BOOKS)}
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
+
+    async def clusters(self) -> Sequence[ClusterFiles]:
+        return [
+            ClusterFiles(identity=ClusterIdentity(account, region, name), waiting=waiting, bytes=size, newest=newest)
+            for account, region, name, waiting, size, newest in await self._all(_CLUSTERS)
+        ]
+
+    async def waiting(self) -> WaitingFiles:
+        [(files, size, oldest)] = await self._all(_WAITING)
+        return WaitingFiles(files=files, bytes=size, oldest=oldest)
+
+    async def open_by_key(self) -> Mapping[str, int]:
+        return dict(await self._all(_OPEN))
+
+    async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
+        sql = self._database.sql
+        return await self._database.snapshot(
+            lambda connection: read_page(connection, "container_files", _NAMES, query, _file, sql=sql)
+        )
+
+    async def _all(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        sql = self._database.sql
+        return await self._database.read(lambda connection: connection.execute(sql(statement), values).fetchall())
+
+
+def _place(identity: ClusterIdentity | None) -> dict[str, object]:
+    if identity is None:
+        return {"account": None, "region": None, "cluster": None}
+    return {"account": identity.account, "region": identity.region, "cluster": identity.name}
+
+
+def _row(file: ContainerFile) -> dict[str, object]:
+    return {name: getattr(file, name) for name in _NAMES}
+
+
+def _file(row: Sequence[Any]) -> ContainerFile:
+    return ContainerFile(**dict(zip(_NAMES, row, strict=True)))

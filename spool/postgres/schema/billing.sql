@@ -1,0 +1,45 @@
+-- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
+CREATE TABLE {schema}.billing_hours (
+    connection text COLLATE "C" NOT NULL,
+    start      bigint NOT NULL,
+    hash       bytea NOT NULL,
+    rows       bigint NOT NULL,
+    bytes      bigint NOT NULL,
+    sent_at    float8 NOT NULL,
+    PRIMARY KEY (connection, start)
+);
+
+-- Billing drops that were taken, their rows by the hour (compressed JSON), and what each month of a connection holds.
+CREATE TABLE {schema}.billing_drops (
+    number     bigint PRIMARY KEY, -- in the log: the order in which the drops came
+    id         text COLLATE "C" NOT NULL,
+    connection text COLLATE "C" NOT NULL,
+    month      text COLLATE "C" NOT NULL,
+    operation  text COLLATE "C" NOT NULL,
+    rows       bigint NOT NULL,
+    at         float8 NOT NULL
+);
+CREATE INDEX billing_drops_by_month ON {schema}.billing_drops (connection, month, id);
+
+CREATE TABLE {schema}.billing_rows (
+    connection text COLLATE "C" NOT NULL,
+    month      text COLLATE "C" NOT NULL,
+    hour       bigint NOT NULL,
+    number     bigint NOT NULL,
+    rows       bigint NOT NULL,
+    bytes      bigint NOT NULL,
+    stored     bigint NOT NULL,
+    body       bytea NOT NULL,
+    PRIMARY KEY (connection, month, hour, number)
+);
+ALTER TABLE {schema}.billing_rows ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE TABLE {schema}.billing_months (
+    connection text COLLATE "C" NOT NULL,
+    month      text COLLATE "C" NOT NULL,
+    rows       bigint NOT NULL,
+    bytes      bigint NOT NULL,
+    stored     bigint NOT NULL,
+    newest     float8 NOT NULL,
+    PRIMARY KEY (connection, month)
+);

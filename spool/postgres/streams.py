@@ -1,0 +1,307 @@
+"""Streams and totals: they move with the log, in the transaction of the commit, which holds the head."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spool import streams
+from spool.clock import Clock
+from spool.listing import ListPage, ListQuery
+from spool.log.plan import Plan
+from spool.postgres.database import Connection, Database
+from spool.postgres.lists import read_page
+from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.settings import SpoolSettings
+from spool.stream_limits import size_of, to_free
+from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
+
+SINCE = "streams since"
+TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
+_NEVER = 2**63 - 1  # nanoseconds since 1970
+
+_STREAM = "SELECT name, type, granularity, keys, created_at FROM {schema}.streams"
+_PUT_STREAM = """
+    INSERT INTO {schema}.streams (name, type, granularity, keys, created_at) VALUES (%s, %s, %s, %s, %s)
+        ON CONFLICT (name) DO UPDATE
+       SET type = excluded.type, granularity = excluded.granularity, keys = excluded.keys,
+           created_at = excluded.created_at"""
+_DROP_STREAM = ("streams WHERE name", "stream_totals WHERE stream", "stream_sizes WHERE name")
+_NAMES = ("stream", "key", "start_time", "granularity", "element_name", "dimensions", "value", "whole", "updated_at")
+_COLUMNS = ", ".join(_NAMES)
+_TOTAL = f"SELECT {_COLUMNS} FROM {{schema}}.stream_totals"
+_FIND = f"""
+    {_TOTAL} JOIN unnest(%(streams)s::text[], %(keys)s::text[]) AS wanted (of_stream, of_key)
+             ON stream = of_stream AND key = of_key"""
+_PUT_TOTAL = f"""
+    INSERT INTO {{schema}}.stream_totals ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+        ON CONFLICT (stream, key) DO UPDATE
+       SET start_time = excluded.start_time, granularity = excluded.granularity, element_name = excluded.element_name,
+           dimensions = excluded.dimensions, value = excluded.value, whole = excluded.whole,
+           updated_at = excluded.updated_at"""
+_REMOVE_TOTAL = "DELETE FROM {schema}.stream_totals WHERE stream = %s AND key = %s"
+_SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
+_GROW = """
+    INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (%s, '', %s)
+        ON CONFLICT (name) DO UPDATE SET bytes = size.bytes + excluded.bytes"""
+_OWN = """
+    INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (%s, %s, 0)
+        ON CONFLICT (name) DO UPDATE SET created_by = excluded.created_by WHERE size.created_by = ''"""
+# What no operation in the log is about any more.
+_SETTLED = f"{_TOTAL} WHERE stream = %s AND updated_at < %s AND start_time < %s ORDER BY start_time, key LIMIT %s"
+_HAS_VALUE = """
+    EXISTS (SELECT 1 FROM json_each(dimensions::json) AS named (dimension, accepted),
+                          json_array_elements_text(named.accepted) AS one (value)
+             WHERE named.dimension = %({name})s AND one.value = ANY(%({values})s))"""
+_FACT = "SELECT value FROM {schema}.facts WHERE name = %s"
+_BEGIN = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
+_MOVE = "UPDATE {schema}.facts SET value = %s WHERE name = %s"
+
+
+class PostgresStreamRows:
+    """
+    See `spool.streams.StreamRows`.
+
+    Many operations of a commit are on few records: what they are about is read at once and written by `flush`.
+    """
+
+    def __init__(self, connection: Connection, database: Database) -> None:
+        self._connection = connection
+        self._sql = database.sql
+        self._streams: dict[str, Stream | None] = {}
+        self._totals: dict[tuple[str, str], Total | None] = {}
+        self._changed: set[tuple[str, str]] = set()
+        self._on_disk: dict[tuple[str, str], int] = {}  # sizes of totals that were read
+        self._growth: Counter[str] = Counter()
+
+    def fetch(self, operations: Sequence[UnitCostOperation]) -> None:
+        """Read what these operations are about."""
+        names = sorted({one.stream for one in operations})
+        found = self._all(f"{_STREAM} WHERE name = ANY(%s)", (names,))
+        self._streams = {**dict.fromkeys(names), **{row[0]: _stream(row) for row in found}}
+        sums = {
+            (one.stream, streams.key_of(one)) for one in operations if one.operation in (streams.SUM, streams.REPLACE)
+        }
+        self.fetch_totals(sorted(sums))
+
+    def fetch_totals(self, places: Sequence[tuple[str, str]]) -> None:
+        if not places:
+            return
+        values = {"streams": [stream for stream, _ in places], "keys": [key for _, key in places]}
+        found = {(row[0], row[1]): _total(row) for row in self._all(_FIND, values)}
+        for place in places:
+            total = self._totals[place] = found.get(place)
+            self._on_disk[place] = size_of(total) if total else 0
+
+    def stream(self, name: str) -> Stream | None:
+        if name not in self._streams:
+            row = self._one(f"{_STREAM} WHERE name = %s", (name,))
+            self._streams[name] = _stream(row) if row else None
+        return self._streams[name]
+
+    def put_stream(self, stream: Stream) -> None:
+        keys = None if stream.keys is None else json.dumps(stream.keys)
+        self._run(_PUT_STREAM, (stream.name, stream.type, stream.granularity, keys, stream.created_at))
+        self._streams[stream.name] = stream
+
+    def drop_stream(self, name: str) -> None:
+        self.flush()
+        for which in _DROP_STREAM:
+            self._run(f"DELETE FROM {{schema}}.{which} = %s", (name,))
+        self._on_disk.clear()
+        self._streams.clear()
+        self._totals.clear()
+
+    def total(self, stream: str, key: str) -> Total | None:
+        place = (stream, key)
+        if place not in self._totals:
+            self.fetch_totals([place])
+        return self._totals[place]
+
+    def put_total(self, total: Total) -> None:
+        place = (total.stream, total.key)
+        self.total(*place)  # for the size that it had
+        self._totals[place] = total
+        self._changed.add(place)
+
+    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
+        self.flush()
+        found = self._all(f"{_TOTAL} WHERE stream = %s AND start_time = %s ORDER BY key", (stream, start_time))
+        return [_total(row) for row in found]
+
+    def remove_total(self, stream: str, key: str) -> None:
+        self.total(stream, key)
+        self._changed.discard((stream, key))
+        self._totals[stream, key] = None
+        self._growth[stream] -= self._on_disk.pop((stream, key), 0)
+        self._run(_REMOVE_TOTAL, (stream, key))
+
+    def flush(self) -> None:
+        changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
+        self._changed.clear()
+        for total in changed:
+            place, size = (total.stream, total.key), size_of(total)
+            self._growth[total.stream] += size - self._on_disk.get(place, 0)
+            self._on_disk[place] = size
+        with self._connection.cursor() as cursor:
+            if changed:
+                cursor.executemany(self._sql(_PUT_TOTAL), [_row(total) for total in changed])
+            growth = [(name, n) for name, n in sorted(self._growth.items()) if n]
+            if growth:
+                cursor.executemany(self._sql(_GROW), growth)
+        self._growth.clear()
+
+    def _run(self, statement: str, values: Sequence[object]) -> None:
+        self._connection.execute(self._sql(statement), values)
+
+    def _all(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
+        return self._connection.execute(self._sql(statement), values).fetchall()
+
+    def _one(self, statement: str, values: Sequence[object]) -> Any:
+        return self._connection.execute(self._sql(statement), values).fetchone()
+
+
+class PostgresStreams:
+    """See `spool.streams.StreamReader`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
+        """Notes when totals began, the first time."""
+        values = (SINCE, repr(clock.now()).encode())
+        await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
+        return cls(database)
+
+    async def streams(self) -> Sequence[Stream]:
+        return [_stream(row) for row in await self._all(f"{_STREAM} ORDER BY name")]
+
+    async def totals(self, stream: str) -> Sequence[Total]:
+        found = await self._all(f"{_TOTAL} WHERE stream = %s ORDER BY start_time, key", (stream,))
+        return [_total(row) for row in found]
+
+    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
+        values = {"streams": [stream for stream, _ in keys], "keys": [key for _, key in keys]}
+        return {(row[0], row[1]): _total(row) for row in await self._all(_FIND, values)}
+
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+        within, sql = _within(stream, part), self._database.sql
+        return await self._database.snapshot(
+            lambda connection: read_page(connection, "stream_totals", _NAMES, query, _total, within=within, sql=sql)
+        )
+
+    async def sizes(self) -> Sequence[StreamSize]:
+        return await self._database.read(lambda connection: _sizes(connection, self._database))
+
+    async def own(self, stream: str, key: str) -> None:
+        await self._database.run(lambda connection: connection.execute(self._database.sql(_OWN), (stream, key)))
+
+    async def _all(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        sql = self._database.sql
+        return await self._database.read(lambda connection: connection.execute(sql(statement), values).fetchall())
+
+
+def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
+    """A condition for totals of a stream, and its values."""
+    terms = ["stream = %(of_stream)s"]
+    values: dict[str, object] = {"of_stream": stream}
+    for name, term in (("since", "start_time >= %(since)s"), ("until", "start_time < %(until)s")):
+        bound = getattr(part, name)
+        if bound is not None:
+            terms.append(term)
+            values[name] = bound
+    for n, (name, accepted) in enumerate(part.dimensions.items()):
+        terms.append(_HAS_VALUE.format(name=f"dimension_{n}", values=f"values_{n}"))
+        values |= {f"dimension_{n}": name, f"values_{n}": list(accepted)}
+    return " AND ".join(terms), values
+
+
+def follow(connection: Connection, database: Database, plan: Plan) -> None:
+    """What a commit's operations do to the totals, in its transaction, which holds the head."""
+    operations = [record for record in plan.records.get(UNIT_COST, ()) if isinstance(record, UnitCostOperation)]
+    if not operations:
+        return
+    table = PostgresStreamRows(connection, database)
+    table.fetch(operations)
+    streams.apply(table, operations, now=plan.at, since=_since(connection, database, plan.at))
+    table.flush()
+
+
+def trim(
+    connection: Connection, database: Database, *, now: float, settings: SpoolSettings, oldest_at: float | None
+) -> bool:
+    """
+    Remove some of the oldest totals that may go; False when none went. The transaction holds the head.
+
+    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
+    once it is older than `stream_retention`, or when its key has nearly what it may hold. What comes later for the same
+    record begins anew and is no longer whole, so it never replaces the service's. `oldest_at` is when the oldest
+    unit-cost entry of the log was committed, None if there is none.
+    """
+    settled = min(now - settings.retention, now if oldest_at is None else oldest_at)
+    sizes = _sizes(connection, database)
+    wanted = to_free(sizes, settings.max_stream_bytes)
+    old = int((now - settings.stream_retention) * NS)
+    table = PostgresStreamRows(connection, database)
+    newest = 0
+    for stream in sizes:
+        excess = wanted.get(stream.name, 0)
+        values = (stream.name, settled, _NEVER if excess else old, TRIMMED_AT_ONCE)
+        totals = [_total(row) for row in connection.execute(database.sql(_SETTLED), values).fetchall()]
+        gone = []
+        for total in totals:
+            if total.start_time >= old and excess <= 0:
+                break
+            excess -= size_of(total)
+            newest = max(newest, total.start_time)
+            gone.append((total.stream, total.key))
+        table.fetch_totals(gone)
+        for place in sorted(gone):
+            table.remove_total(*place)
+    table.flush()
+    if newest:
+        _begin_after(connection, database, newest)
+    return newest > 0
+
+
+def _begin_after(connection: Connection, database: Database, start_time: int) -> None:
+    """From now on totals that start at `start_time` or before are taken for parts of longer histories."""
+    since = max(_since(connection, database, 0.0), start_time / NS + 1)
+    connection.execute(database.sql(_MOVE), (repr(since).encode(), SINCE))
+
+
+def _since(connection: Connection, database: Database, default: float) -> float:
+    row = connection.execute(database.sql(_FACT), (SINCE,)).fetchone()
+    return float(row[0]) if row else default
+
+
+def _sizes(connection: Connection, database: Database) -> list[StreamSize]:
+    return [StreamSize(*row) for row in connection.execute(database.sql(_SIZES))]
+
+
+def _row(total: Total) -> tuple[object, ...]:
+    # PostgreSQL reads no JSON with this character, so that a list filtered by a dimension would fail.
+    dimensions = {_readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()}
+    return (
+        total.stream, total.key, total.start_time, total.granularity, total.element_name,
+        json.dumps(dimensions, sort_keys=True), total.value, total.whole, total.updated_at,
+    )  # fmt: skip
+
+
+def _readable(text: str) -> str:
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _total(row: Sequence[Any]) -> Total:
+    """A row of stream_totals, its columns in their order."""
+    values = dict(zip(_NAMES, row, strict=True))
+    return Total(**{**values, "dimensions": json.loads(values["dimensions"])})
+
+
+def _stream(row: Sequence[Any]) -> Stream:
+    name, type, granularity, keys, created_at = row
+    named = None if keys is None else tuple(json.loads(keys))
+    return Stream(name=name, type=type, granularity=granularity, keys=named, created_at=created_at)

@@ -1,0 +1,145 @@
+"""What moves with a commit, beside the same in memory: totals of streams, and rows of billing drops."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from spool import streams
+from spool.billing import drops
+from spool.listing import ASCENDING, ListQuery, SortField
+from spool.memory.billing_drops import MemoryBillingDrops
+from spool.memory.streams import MemoryStreams
+from spool.postgres.billing_drops import PostgresBillingDrops, PostgresDropRows
+from spool.postgres.billing_hours import PostgresBillingHours
+from spool.postgres.database import Connection
+from spool.postgres.streams import PostgresStreamRows, PostgresStreams, trim
+from spool.record import NS, BillingDrop, UnitCostOperation
+from spool.settings import SpoolSettings
+from spool.streams import TotalsPart
+from tests.exporters.spools import record_id
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
+from tests.spool.postgres_cluster import Schema
+
+NOON = 1_790_000_000 // 3600 * 3600
+PAGE = ListQuery(sort=SortField("value", numeric=True), order=ASCENDING, identity="key", limit=5)
+
+pytestmark = pytest.mark.asyncio
+
+
+def operation(n: int, dice: random.Random) -> UnitCostOperation:
+    what = dice.choices([streams.SUM, streams.REPLACE, streams.DELETE, streams.DROP], [20, 5, 3, 1])[0]
+    return UnitCostOperation(
+        id=record_id(n),
+        operation=what,
+        stream=dice.choice(["calls", "seats"]),
+        stream_type="allocation",
+        start_time=(NOON + 3600 * dice.randrange(3)) * NS,
+        granularity="HOURLY",
+        element_name=dice.choice(["acme", "Zürich"]),
+        dimensions={"region": [dice.choice(["eu", "us"])]},
+        value=f"{dice.randrange(1, 999)}.{dice.randrange(99)}",
+    )
+
+
+async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
+    """After every commit: values, sizes, and a page of a part of them."""
+    dice, memory = random.Random(22), MemoryStreams()
+    async with migrated(fresh_schema) as database:
+        kept = await PostgresStreams.open(database, MovedClock())
+        for turn in range(8):
+            operations = [operation(turn * 100 + n, dice) for n in range(20)]
+
+            def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
+                rows = PostgresStreamRows(connection, database)
+                rows.fetch(operations)
+                streams.apply(rows, operations, now=1.0, since=0.0)
+                rows.flush()
+
+            await database.transaction(commit)
+            streams.apply(memory, operations, now=1.0, since=0.0)
+            for name in ("calls", "seats"):
+                shown, expected = await kept.totals(name), await memory.totals(name)
+                assert [total.value for total in expected] == [total.value for total in shown]
+                part = TotalsPart(since=NOON * NS, until=(NOON + 7200) * NS, dimensions={"region": ["eu"]})
+                pages = [await rows.page(name, PAGE, part) for rows in (memory, kept)]
+                assert pages[0].keys == pages[1].keys and pages[0].total == pages[1].total
+            sizes = [{size.name: size.bytes for size in await rows.sizes() if size.bytes} for rows in (memory, kept)]
+            assert sizes[0] == sizes[1]
+
+
+async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
+    """It is kept with replacements: it costs neither its neighbours' commit nor a list."""
+    async with migrated(fresh_schema) as database:
+        kept = await PostgresStreams.open(database, MovedClock())
+        strange = {"element_name": "\0", "dimensions": {"a\0": ["\0"]}, "operation": streams.SUM}
+        one = msgspec.structs.replace(operation(1, random.Random(1)), **strange)
+
+        def commit(connection: Connection) -> None:
+            rows = PostgresStreamRows(connection, database)
+            streams.apply(rows, [one], now=1.0, since=0.0)
+            rows.flush()
+
+        await database.transaction(commit)
+        page = await kept.page(one.stream, PAGE, TotalsPart(dimensions={"a\0": ["\0"]}))
+        assert ["\N{REPLACEMENT CHARACTER}"] == [total.element_name for total in page.rows]
+
+
+async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
+    """What comes later for the same record is no longer whole."""
+    dice = random.Random(1)
+    async with migrated(fresh_schema) as database:
+        kept = await PostgresStreams.open(database, MovedClock(0.0))
+        one = msgspec.structs.replace(operation(1, dice), operation=streams.SUM, stream="calls")
+
+        def commit(connection: Connection) -> None:
+            rows = PostgresStreamRows(connection, database)
+            streams.apply(rows, [one], now=float(NOON), since=0.0)
+            rows.flush()
+
+        await database.transaction(commit)
+        settings = SpoolSettings()
+        late = NOON + settings.stream_retention + settings.retention + 86400
+        for at, gone in ((float(NOON), False), (late, True), (late, False)):
+
+            def work(connection: Connection, at: float = at) -> bool:
+                return trim(connection, database, now=at, settings=settings, oldest_at=None)
+
+            assert gone == await database.transaction(work)
+        assert ([], 0) == (await kept.totals("calls"), (await kept.sizes())[0].bytes)
+
+
+async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
+    """After every commit: the months, their sizes and the list."""
+    dice, memory = random.Random(7), MemoryBillingDrops()
+    async with migrated(fresh_schema) as database:
+        kept = PostgresBillingDrops(database)
+        for n in range(1, 13):
+            rows = [
+                {"time/usage_start": f"2026-11-01T{dice.randrange(3):02}:20:00Z", "cost/cost": str(dice.random())}
+                for _ in range(3)
+            ]
+            drop = BillingDrop(
+                id=record_id(n), connection_id=dice.choice("ab"), body=msgspec.json.encode({"data": rows}), rows=3,
+                month=dice.choice(["2026-10", "2026-11"]), operation=dice.choice(drops.OPERATIONS),
+            )  # fmt: skip
+
+            def work(connection: Connection, n: int = n, drop: BillingDrop = drop) -> None:
+                drops.apply(PostgresDropRows(connection, database), n, [drop], at=float(n))
+
+            await database.transaction(work)
+            drops.apply(memory, n, [drop], at=float(n))
+        for connection in "ab":
+            query = ListQuery(sort=SortField("at"), order=ASCENDING, identity="number", limit=50)
+            assert await memory.page(connection, query) == await kept.page(connection, query)
+            for month in ("2026-10", "2026-11"):
+                assert await memory.month(connection, month) == await kept.month(connection, month)
+                assert await memory.size(connection, month, [0]) == await kept.size(connection, month, [0])
+        assert (await memory.stored(), await memory.newest()) == (await kept.stored(), await kept.newest())
+        assert await memory.trim("2026-11") == await kept.trim("2026-11")
+        await kept.forget("a")
+        assert {"b"} >= set(await kept.newest())
+        assert {} == await PostgresBillingHours(database).sent("a", 0, 10)

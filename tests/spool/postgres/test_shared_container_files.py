@@ -1,0 +1,79 @@
+"""Two processes on the files of container metrics: of two changes of one row at once, one is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from spool.container_files.files import ContainerFiles
+from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.values import UPLOADED, AnnouncedFile, ClusterIdentity, ContainerFile, ContainerSender
+from spool.postgres.container_contents import PostgresContents
+from spool.postgres.container_rows import PostgresContainerRows
+from spool.settings import ContainerSettings
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
+from tests.spool.postgres_cluster import Schema
+
+CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
+AGENT = ContainerSender(key="agent")
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[ContainerFiles, ContainerFiles]]:
+    async with migrated(fresh_schema) as database:
+        rows, contents = PostgresContainerRows(database), PostgresContents(database)
+        opened = [await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock()) for _ in range(2)]
+        yield opened[0], opened[1]
+
+
+async def announce(files: ContainerFiles, name: str) -> ContainerFile:
+    [file] = await files.announce(CLUSTER, [AnnouncedFile(reference=name)], AGENT, expires_at=files._clock.now() + 60)
+    return file
+
+
+async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
+    upload = await files.begin(id)
+    assert upload is not None
+    await upload.write(data)
+    return await upload.finish()
+
+
+async def test_one_file_announced_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
+    """The second one finds the row of the first, or is told to repeat; the books count one."""
+    here, there = nodes
+    outcomes = await asyncio.gather(announce(here, "a"), announce(there, "a"), return_exceptions=True)
+    assert all(isinstance(one, ContainerFile | ContainerFileMoved) for one in outcomes)
+    assert (await announce(here, "a")).id == (await announce(there, "a")).id
+    assert () == (await there.verify()).imbalances
+
+
+async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
+    """It is kept once, and its bytes are those of one of them."""
+    here, there = nodes
+    id = (await announce(here, "a")).id
+    outcomes = await asyncio.gather(*(put(node, id, b"metrics") for node in nodes), return_exceptions=True)
+    assert 1 == sum(one is True for one in outcomes)
+    file = await there.rows.find(id)
+    assert file is not None and (UPLOADED, 7) == (file.state, file.size)
+    assert [b"metrics"] == [piece async for piece in there.contents.read(id)]
+    assert () == (await here.verify()).imbalances
+
+
+async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
+    """Nothing is written, not even the books."""
+    here, there = nodes
+    file = await announce(here, "a")
+    await here.rows.write([(file, replace(file, problem="one"))], [], [])
+    with pytest.raises(ContainerFileMoved):
+        await there.rows.write([(file, replace(file, problem="two"))], [], [])
+    with pytest.raises(ContainerFileMoved):
+        await there.rows.write([], [file], [])
+    kept = await there.rows.find(file.id)
+    assert kept is not None and "one" == kept.problem
