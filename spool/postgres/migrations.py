@@ -14,6 +14,7 @@ from spool.postgres.database import ALREADY_THERE, Connection, Database
 
 # The files of schema/, in the order in which they are carried out: one for each part of the storage.
 SCRIPTS: tuple[str, ...] = (
+    "log.sql",
     "nodes.sql",
     "deliveries.sql",
     "registry.sql",

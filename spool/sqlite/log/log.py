@@ -16,6 +16,7 @@ from spool.clock import Clock
 from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, NotThere, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
+from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
@@ -36,7 +37,6 @@ from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, holds, space
-from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim

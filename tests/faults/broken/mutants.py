@@ -25,8 +25,8 @@ from exporters.record_file import FileExporter
 from exporters.route_loop import RouteLoop
 from gateway.cli import main
 from spool.deliveries.values import Delivery, Settlement
+from spool.log.commits.writer import GroupWriter
 from spool.log.values import Receipt
-from spool.sqlite.log.writer import GroupWriter
 
 
 def synchronous_normal() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
+from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import DuplicateIndex
 from spool.log.plan import Planner
 from spool.log.values import Receipt, Submission
 from spool.record import Record
-from spool.sqlite.log.writer import GroupWriter
 from tests.integration.spool.conftest import Starter
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
@@ -218,7 +218,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     with pytest.raises(SpoolUnavailable):
         await add(spool.log, call(4))
     assert not (await spool.log.stats()).alive
-    assert ["MemoryError"] == [line.error for line in caplog.records if line.name == "spool.sqlite.log.writer"]  # type: ignore[attr-defined]
+    assert ["MemoryError"] == [line.error for line in caplog.records if line.name == "spool.log.commits.writer"]  # type: ignore[attr-defined]
 
     await spool.close()
     spool = await start()

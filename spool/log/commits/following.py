@@ -1,0 +1,239 @@
+"""
+Commit rows and the memory of a log: what a row tells everybody who did not make the commit. Pure.
+
+Several processes append to one log. Each follows the rows of the others, and so knows their numbers and ids, and which
+records are closed.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from threading import Lock
+from typing import NamedTuple
+
+import msgspec
+
+from spool.log.duplicates import DuplicateIndex
+from spool.log.plan import Plan, Planner
+from spool.log.runs import IdRun
+from spool.record import TOPICS
+
+SOONER_S = 300.0  # a row whose time is further ahead of the clock than this is not believed
+
+ByTopic = tuple[int, ...]  # in the order of TOPICS
+
+
+class CommitRow(NamedTuple):
+    """What a commit leaves for those who follow; `ids` as `pack_ids` made them."""
+
+    id: int
+    period: int
+    token: int
+    at: float
+    next: ByTopic
+    closed: ByTopic
+    durable: int  # up to here commits outlive the loss of the machine, as far as was known
+    entries: int  # of the log so far
+    size: int  # of the log so far, in bytes
+    ids: bytes = b""
+
+
+BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0, 0)
+
+
+class NewIds(NamedTuple):
+    """The ids that a commit made known, in the order of their arrival."""
+
+    ids: Sequence[int]
+    places: Sequence[int]
+    hours: Sequence[int]
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """Places and hours are alike from one id to the next, so their differences take next to nothing."""
+
+    ids: bytes
+    places: bytes
+    hours: bytes
+
+
+_packed = msgspec.msgpack.Decoder(_Packed)
+
+
+def pack_ids(plan: Plan) -> bytes:
+    if not plan.ids:
+        return b""
+    ids, places = array("Q", plan.ids), array("q", plan.ids.values())
+    packed = _Packed(
+        _bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(plan.hours)), 1)
+    )
+    return msgspec.msgpack.encode(packed)
+
+
+def unpack_ids(data: bytes) -> NewIds:
+    if not data:
+        return NewIds((), (), ())
+    packed = _packed.decode(data)
+    places, hours = _numbers("q", zlib.decompress(packed.places)), _numbers("q", zlib.decompress(packed.hours))
+    return NewIds(_numbers("Q", packed.ids), _sums(places), _sums(hours))
+
+
+def of_topics(numbers: Mapping[str, int], default: int = 1) -> list[int]:
+    return [numbers.get(topic, default) for topic in TOPICS]
+
+
+def by_topic(numbers: Sequence[int], default: int = 1) -> dict[str, int]:
+    """A row of an older version may lack the newest topics."""
+    known = [*numbers, *[default] * (len(TOPICS) - len(numbers))]
+    return dict(zip(TOPICS, known, strict=True))
+
+
+class Following:
+    """
+    The memory of a log, as of the newest row that was followed: ids, numbers, and what is open.
+
+    Rows are followed on one thread at a time. `closed_at` may be asked from any.
+    """
+
+    def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
+        self.index = index
+        self.planner = Planner(index, hold_s=hold_s)
+        self.last = BEGINNING
+        self.confirmed = 0  # the newest commit that is known to outlive the loss of the machine
+        self._hold_s = hold_s
+        self._open: list[CommitRow] = []  # rows that may have open records, oldest first, their times ascending
+        self._unfolded: deque[tuple[int, int]] = deque()  # commits, and how many ids of each are in no run
+        self._lock = Lock()
+
+    def learn(self, rows: Sequence[CommitRow], *, in_runs_in_part: bool) -> None:
+        """At a start: rows with ids that are in no stored run, or, for the first of them, only in part."""
+        for place, row in enumerate(rows):
+            self._learn(row, known_in_runs=in_runs_in_part and place == 0)
+
+    def begin(self, rows: Iterable[CommitRow]) -> None:
+        """At a start: the rows with open records and the newest of all."""
+        for row in rows:
+            self._note(row)
+
+    def follow(self, row: CommitRow) -> None:
+        """A row that another process committed, or this one without knowing it."""
+        self._learn(row)
+        self._note(row)
+
+    def committed(self, row: CommitRow, plan: Plan) -> None:
+        """A commit of this process."""
+        self.planner.apply(plan)
+        if plan.ids:
+            self._unfolded.append((row.id, len(plan.ids)))
+        self._note(row)
+
+    def folded_through(self, taken: int) -> int:
+        """The newest commit whose ids are all in runs once the oldest `taken` newest ids are; then note it."""
+        commit = self.last.id
+        for id, count in self._unfolded:
+            if count > taken:
+                commit = id - 1
+                break
+            taken -= count
+        return commit
+
+    def folded(self, taken: int) -> None:
+        """The oldest of the newest ids are in runs now."""
+        while taken:
+            id, count = self._unfolded.popleft()
+            if count > taken:
+                self._unfolded.appendleft((id, count - taken))
+            taken -= min(count, taken)
+
+    def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
+        """What is closed at a moment, of the commits up to `durable`; never less than the newest row says."""
+        if not self._hold_s:
+            return self.last.next
+        with self._lock:
+            end = bisect_right(self._open, now - self._hold_s, key=lambda row: row.at)
+            end = min(end, bisect_right(self._open, durable, key=lambda row: row.id))
+            closed = self.last.closed
+            return tuple(map(max, self._open[end - 1].next, closed)) if end else closed
+
+    @property
+    def durable(self) -> int:
+        return max(self.confirmed, self.last.durable)
+
+    def time_of_next(self, now: float) -> float:
+        """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
+        before = self.last.at
+        return before if now < before <= now + SOONER_S else now
+
+    def closes_at(self) -> float | None:
+        """When the oldest open record closes."""
+        with self._lock:
+            return self._open[0].at + self._hold_s if self._open else None
+
+    def _learn(self, row: CommitRow, *, known_in_runs: bool = False) -> None:
+        new = unpack_ids(row.ids)
+        ids: dict[int, int] = {}
+        hours = []
+        for id, place, hour in zip(new.ids, new.places, new.hours, strict=True):
+            if self.index.knows(id) or (known_in_runs and _is_in(self.index.runs_of(hour), id)):
+                continue
+            ids[id] = place
+            hours.append(hour)
+        if ids:
+            self.index.add(ids, hours, row.at)
+            self._unfolded.append((row.id, len(ids)))
+
+    def _note(self, row: CommitRow) -> None:
+        with self._lock:
+            self.last = row
+            while self._open and self._open[-1].at > row.at:  # of a clock that was ahead: they close with this row
+                self._open.pop()
+            self._open.append(row._replace(ids=b""))
+            gone = 0
+            while gone < len(self._open) and _is_closed(self._open[gone], row):
+                gone += 1
+            del self._open[:gone]
+        self.planner.begin({topic: number for topic, number in by_topic(row.next).items() if number > 1})
+
+
+def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
+    return all(map(int.__le__, row.next, newest.closed))
+
+
+def _is_in(runs: Sequence[IdRun], id: int) -> bool:
+    return any(id in run for run in runs)
+
+
+def _steps(values: Sequence[int]) -> array[int]:
+    """The differences of each to the one before."""
+    return array("q", map(int.__sub__, values, [0, *values[:-1]]))
+
+
+def _sums(steps: Sequence[int]) -> list[int]:
+    found = []
+    value = 0
+    for step in steps:
+        value += step
+        found.append(value)
+    return found
+
+
+def _bytes(numbers: array[int]) -> bytes:
+    """Little endian on every machine."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _numbers(type: str, data: bytes) -> array[int]:
+    numbers: array[int] = array(type)
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

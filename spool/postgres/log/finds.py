@@ -1,0 +1,185 @@
+"""
+What a commit found beside its records: conflicts, unrecognised shapes, types of events. They wait in its row until they
+are counted in their tables, as the books are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+import msgspec
+
+from spool.log import books, event_types, shapes
+from spool.log.books import Terms
+from spool.log.conflicts import Conflict, Conflicts, Pair
+from spool.log.event_types import EventSum, EventType
+from spool.log.plan import Plan
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import queries
+
+AT_ONCE = 2048  # commits in one transaction
+
+
+class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
+    """As it is stored; fields are only ever added at the end."""
+
+    conflicts: list[tuple[Pair, Conflict]] = []
+    unrecognised: list[tuple[tuple[str, ...], int]] = []
+    event_types: list[tuple[str, int, str | None]] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_finds = msgspec.msgpack.Decoder(_Finds)
+_conflict = msgspec.msgpack.Decoder(Conflict)
+
+
+def pack_finds(plan: Plan) -> bytes | None:
+    if not (plan.conflicts or plan.unrecognised or plan.event_types):
+        return None
+    types = [(type, new.count, _text(new.amount)) for type, new in plan.event_types.items()]
+    return _encoder.encode(_Finds([*plan.conflicts.items()], [*plan.unrecognised.items()], types))
+
+
+class BookedCommit(NamedTuple):
+    """A commit that is not in the counters yet. `terms` is None when its row is damaged."""
+
+    id: int
+    at: float
+    terms: list[Terms] | None
+    found: bytes | None
+
+
+def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
+    """The oldest commits that are not in the counters."""
+    rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
+    return [BookedCommit(id, at, books.checked_terms(terms, sum), found) for id, at, sum, terms, found in rows]
+
+
+def book(database: Database, connection: Connection) -> bool:
+    """
+    Count the oldest commits that are not counted, in one transaction; True when there may be more.
+
+    Of several that do the same at once only one counts.
+    """
+    row = connection.execute(database.sql(queries.MARKS)).fetchone()
+    commits = unbooked(database, connection)
+    if not commits or row is None:
+        return False
+    moved = {"before": row[0], "after": commits[-1].id}
+    if connection.execute(database.sql(queries.BOOKED), moved).rowcount != 1 or commits[0].id != row[0] + 1:
+        raise BookedMeanwhile
+    sums = total(commits)
+    if sums:
+        count(database, connection, queries.COUNT, sums)
+    _keep_finds(database, connection, commits)
+    return len(commits) == AT_ONCE
+
+
+class BookedMeanwhile(Exception):
+    """Another process has counted the same commits: nothing is to be done."""
+
+
+def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for commit in commits:
+        if commit.terms:
+            sums.update(books.totals(commit.terms))
+    return sums
+
+
+def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
+    """Add sums to the running counters, or to what was carried forward of them."""
+    rows = sorted(sums.items())
+    named = {
+        "topics": [topic for (topic, _), _ in rows],
+        "terms": [term for (_, term), _ in rows],
+        "n": [n for _, n in rows],
+    }
+    connection.execute(database.sql(query), named)
+
+
+def read_conflicts(database: Database, connection: Connection) -> Conflicts:
+    rows = connection.execute(database.sql(queries.CONFLICTS), binary=True)
+    return Conflicts({(topic, _name(one), _name(other)): _conflict.decode(sums) for topic, one, other, sums in rows})
+
+
+def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
+    rows = connection.execute(database.sql(queries.SHAPES), binary=True)
+    return [shapes.row(_name(names), count, last_seen) for names, count, last_seen in rows]
+
+
+def read_event_types(database: Database, connection: Connection) -> list[EventType]:
+    return [
+        EventType(type=_name(type), count=count, amount=_amount(text), last_seen=last_seen)
+        for type, count, text, last_seen in connection.execute(database.sql(queries.EVENT_TYPES), binary=True)
+    ]
+
+
+def _keep_finds(database: Database, connection: Connection, commits: Sequence[BookedCommit]) -> None:
+    finds = [(commit.at, _finds.decode(commit.found)) for commit in commits if commit.found]
+    if any(found.conflicts for _, found in finds):
+        _keep_conflicts(database, connection, [found.conflicts for _, found in finds])
+    if any(found.unrecognised for _, found in finds):
+        _keep_shapes(database, connection, [(at, found.unrecognised) for at, found in finds])
+    if any(found.event_types for _, found in finds):
+        _keep_types(database, connection, [(at, found.event_types) for at, found in finds])
+
+
+def _keep_conflicts(
+    database: Database, connection: Connection, found: Sequence[Sequence[tuple[Pair, Conflict]]]
+) -> None:
+    conflicts = read_conflicts(database, connection)
+    before = dict(conflicts)
+    for of_commit in found:
+        conflicts.merge(dict(of_commit))
+    for pair, conflict in sorted(conflicts.items()):
+        if conflict is not before.get(pair):
+            topic, first, second = pair
+            row = (topic, first.encode(), second.encode(), _encoder.encode(conflict))
+            connection.execute(database.sql(queries.KEEP_CONFLICT), row)
+
+
+def _keep_shapes(
+    database: Database, connection: Connection, found: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]]
+) -> None:
+    counted: dict[str, tuple[int, float]] = {}
+    for at, of_commit in found:
+        for names, n in of_commit:
+            shape = shapes.shape_of(names)
+            counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
+    with connection.pipeline():
+        for shape, (n, at) in sorted(counted.items()):
+            connection.execute(database.sql(queries.COUNT_SHAPE), (shape.encode(), n, at))
+        connection.execute(database.sql(queries.BOUND_SHAPES), (shapes.MAX_SHAPES,))
+
+
+def _keep_types(
+    database: Database, connection: Connection, found: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]]
+) -> None:
+    counted: dict[str, tuple[EventSum, float]] = {}
+    for at, of_commit in found:
+        for type, n, text in of_commit:
+            before = counted[type][0] if type in counted else EventSum()
+            counted[type] = before.plus(EventSum(count=n, amount=_amount(text))), at
+    rows = connection.execute(database.sql(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True)
+    amounts = {_name(type): _amount(text) for type, text in rows}
+    with connection.pipeline():
+        for type, (new, at) in sorted(counted.items()):
+            sum = event_types.added(amounts.get(type), new.amount)
+            connection.execute(database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at))
+        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), (event_types.MAX_TYPES,))
+
+
+def _name(data: bytes) -> str:
+    return data.decode()
+
+
+def _amount(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)

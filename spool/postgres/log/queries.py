@@ -1,0 +1,255 @@
+"""Every statement of the log, named, with a sentence about what it is for. There is one shard: 0."""
+
+from __future__ import annotations
+
+# -- the head and the commits ------------------------------------------------------------------------------------------
+
+# Whoever has this lock is the only one who commits records.
+LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
+
+# The same, unless somebody has it.
+TRY_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE SKIP LOCKED"
+
+# The moment, and the standbys that COMMIT waits for.
+MOMENT = "SELECT {now}, current_setting('synchronous_standby_names')"
+
+_ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
+
+# What was committed since a row, that one included: it must still be there.
+FOLLOW = f"""
+    SELECT {_ROW} FROM {{schema}}.commits
+     WHERE shard = 0 AND period >= %(period)s AND id >= %(id)s
+  ORDER BY id"""
+
+# Rows in the order of their ids, a slice at a time.
+ROWS_AFTER = f"""
+    SELECT {_ROW} FROM {{schema}}.commits WHERE shard = 0 AND id > %(id)s ORDER BY id LIMIT %(limit)s"""
+
+# The newest rows before one, without ids: a start looks for those with open records.
+ROWS_BEFORE = f"""
+    SELECT {_ROW.replace(" ids", " ''::bytea")} FROM {{schema}}.commits
+     WHERE shard = 0 AND id < %(id)s
+  ORDER BY id DESC LIMIT %(limit)s"""
+
+ADD_COMMIT = """
+    INSERT INTO {schema}.commits (shard, id, period, token, node, at, next, closed, durable, entries, size, checksum,
+                                  terms, ids, found)
+    VALUES (0, %(id)s, %(period)s, %(token)s, %(node)s, %(at)s, %(next)s::bigint[], %(closed)s::bigint[], %(durable)s,
+            %(entries)s, %(size)s, %(checksum)s, %(terms)s, %(ids)s, %(found)s)"""
+
+# Whether an attempt stands of which the outcome was not heard.
+STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"
+
+# When, checksum and packed terms of a commit that was not carried forward.
+COMMIT = """
+    SELECT at, checksum, terms FROM {schema}.commits
+     WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""
+
+# The newest commit: its id, its numbers, what is closed.
+NEWEST = "SELECT id, next, closed, entries, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1"
+
+# -- entries -----------------------------------------------------------------------------------------------------------
+
+# The records of one topic and commit.
+ADD_ENTRY = """
+    INSERT INTO {schema}.entries (shard, topic, first, count, period, at, version, checksum, body)
+    VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s)"""
+
+# The entries that hold any number of a range, without their bodies: the first is the one that covers its beginning.
+ENTRIES_BETWEEN = """
+    SELECT first, count, at, version, checksum,
+           EXISTS (SELECT 1 FROM {schema}.damaged d WHERE d.shard = 0 AND d.topic = e.topic AND d.first = e.first)
+      FROM {schema}.entries e
+     WHERE shard = 0 AND topic = %(topic)s::smallint
+       AND first >= coalesce((SELECT max(first) FROM {schema}.entries
+                               WHERE shard = 0 AND topic = %(topic)s::smallint AND first <= %(first)s), %(first)s)
+       AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
+       AND first <= %(last)s
+  ORDER BY first"""
+
+# Bodies of entries.
+BODIES = """
+    SELECT first, body FROM {schema}.entries
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND first = ANY(%(firsts)s::bigint[])"""
+
+# When the record of a number was committed.
+COMMITTED_AT = """
+    SELECT at FROM {schema}.entries
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND first <= %(number)s AND first + count > %(number)s
+       AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
+  ORDER BY first DESC LIMIT 1"""
+
+# The oldest entries of a topic below a number, as candidates for removal.
+OLDEST_ENTRIES = """
+    SELECT first, count, at, octet_length(body) FROM {schema}.entries
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND first < %(below)s
+       AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
+  ORDER BY first LIMIT %(limit)s"""
+
+# How many entries of a topic lie between two numbers.
+COUNT_ENTRIES = """
+    SELECT count(*) FROM {schema}.entries
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND first >= %(first)s AND first < %(below)s"""
+
+# Mark entries as damaged and count their records, each once.
+MARK_DAMAGED = """
+    WITH marked AS (
+        INSERT INTO {schema}.damaged (shard, topic, first)
+        SELECT 0, %(topic)s::smallint, found.first FROM unnest(%(firsts)s::bigint[]) AS found (first)
+            ON CONFLICT DO NOTHING RETURNING first)
+    INSERT INTO {schema}.books (shard, topic, term, n, carried)
+    SELECT 0, %(name)s, 'damaged', sum(found.records), 0
+      FROM unnest(%(firsts)s::bigint[], %(records)s::bigint[]) AS found (first, records)
+      JOIN marked USING (first)
+    HAVING count(*) > 0
+        ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
+
+# -- amendments --------------------------------------------------------------------------------------------------------
+
+# What was filled into the records of a range.
+AMENDMENTS = """
+    SELECT number, checksum, fields FROM {schema}.amendments
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND number BETWEEN %(first)s AND %(last)s"""
+
+# Open records' amendments, whole: a further report has been merged into each. In the period of the record.
+AMEND = """
+    INSERT INTO {schema}.amendments (shard, topic, number, period, checksum, fields)
+    SELECT 0, new.topic, new.number,
+           (SELECT max(p.period) FROM {schema}.periods p
+             WHERE p.shard = 0 AND p.firsts[new.topic + 1] <= new.number),
+           new.checksum, new.fields
+      FROM unnest(%(topics)s::smallint[], %(numbers)s::bigint[], %(checksums)s::bigint[], %(fields)s::bytea[])
+           AS new (topic, number, checksum, fields)
+        ON CONFLICT (shard, topic, number, period)
+        DO UPDATE SET checksum = excluded.checksum, fields = excluded.fields"""
+
+# -- books and marks ---------------------------------------------------------------------------------------------------
+
+MARKS = "SELECT booked, carried, kept_from, removed FROM {schema}.marks WHERE shard = 0"
+
+# The counters as of the commits that are booked, and what was carried forward of each.
+BOOKS = "SELECT topic, term, n, carried FROM {schema}.books WHERE shard = 0"
+
+# Commits that are not in the counters yet.
+UNBOOKED = """
+    SELECT id, at, checksum, terms, found FROM {schema}.commits
+     WHERE shard = 0 AND id > (SELECT booked FROM {schema}.marks WHERE shard = 0)
+  ORDER BY id LIMIT %(limit)s"""
+
+# Commits are in the counters now, unless somebody else has put them there.
+BOOKED = "UPDATE {schema}.marks SET booked = %(after)s WHERE shard = 0 AND booked = %(before)s"
+
+# Running counters move.
+COUNT = """
+    INSERT INTO {schema}.books (shard, topic, term, n, carried)
+    SELECT 0, new.topic, new.term, new.n, 0 FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
+           AS new (topic, term, n)
+        ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
+
+# Parts of running counters lose their commit rows.
+CARRY = """
+    INSERT INTO {schema}.books (shard, topic, term, n, carried)
+    SELECT 0, new.topic, new.term, 0, new.n FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
+           AS new (topic, term, n)
+        ON CONFLICT (shard, topic, term) DO UPDATE SET carried = books.carried + excluded.carried"""
+
+# Commit rows are carried forward now, unless somebody else has done it.
+CARRIED = "UPDATE {schema}.marks SET carried = %(after)s WHERE shard = 0 AND carried = %(before)s"
+
+# Commit rows between two ids.
+COMMITS_BETWEEN = """
+    SELECT id, at, checksum, terms FROM {schema}.commits
+     WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
+  ORDER BY id LIMIT %(limit)s"""
+
+# -- conflicts, shapes, types of events --------------------------------------------------------------------------------
+
+CONFLICTS = "SELECT topic, first_source, second_source, sums FROM {schema}.conflicts WHERE shard = 0"
+KEEP_CONFLICT = """
+    INSERT INTO {schema}.conflicts (shard, topic, first_source, second_source, sums) VALUES (0, %s, %s, %s, %s)
+        ON CONFLICT (shard, topic, first_source, second_source) DO UPDATE SET sums = excluded.sums"""
+
+COUNT_SHAPE = """
+    INSERT INTO {schema}.unrecognised (shard, names, count, last_seen) VALUES (0, %s, %s, %s)
+        ON CONFLICT (shard, names)
+        DO UPDATE SET count = unrecognised.count + excluded.count, last_seen = excluded.last_seen"""
+SHAPES = "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
+
+# Beyond the bound the shapes that were not seen for the longest time go.
+BOUND_SHAPES = """
+    DELETE FROM {schema}.unrecognised
+     WHERE shard = 0 AND names IN (SELECT names FROM {schema}.unrecognised WHERE shard = 0
+                                 ORDER BY last_seen DESC, names OFFSET %s)"""
+
+EVENT_TYPES = "SELECT type, count, amount, last_seen FROM {schema}.event_types WHERE shard = 0 ORDER BY type"
+EVENT_AMOUNTS = "SELECT type, amount FROM {schema}.event_types WHERE shard = 0 AND type = ANY(%s::bytea[])"
+COUNT_EVENT_TYPE = """
+    INSERT INTO {schema}.event_types (shard, type, count, amount, last_seen) VALUES (0, %s, %s, %s, %s)
+        ON CONFLICT (shard, type) DO UPDATE
+        SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
+
+# Beyond the bound the types that were not seen for the longest time go.
+BOUND_EVENT_TYPES = """
+    DELETE FROM {schema}.event_types
+     WHERE shard = 0 AND type IN (SELECT type FROM {schema}.event_types WHERE shard = 0
+                                ORDER BY last_seen DESC, type OFFSET %s)"""
+
+# -- counters ----------------------------------------------------------------------------------------------------------
+
+SERIES = "SELECT id, start_time, time, value FROM {schema}.series WHERE shard = 0 AND id = ANY(%(ids)s::bytea[])"
+KEEP_SERIES = """
+    INSERT INTO {schema}.series (shard, id, start_time, time, value, seen_at)
+    SELECT 0, new.id, new.start_time, new.time, new.value, %(at)s
+      FROM unnest(%(ids)s::bytea[], %(starts)s::bigint[], %(times)s::bigint[], %(values)s::text[])
+           AS new (id, start_time, time, value)
+        ON CONFLICT (shard, id) DO UPDATE SET start_time = excluded.start_time, time = excluded.time,
+                                              value = excluded.value, seen_at = excluded.seen_at"""
+
+# Series that were not reported for a long time, and the oldest beyond a bound.
+REMOVE_OLD_SERIES = "DELETE FROM {schema}.series WHERE shard = 0 AND seen_at < %s"
+REMOVE_OLDEST_SERIES = """
+    DELETE FROM {schema}.series
+     WHERE shard = 0 AND id IN (SELECT id FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC OFFSET %s)"""
+
+# -- known ids ---------------------------------------------------------------------------------------------------------
+
+FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
+
+# Runs are written by whoever wrote, or read, the last ones.
+FOLDED = """
+    UPDATE {schema}.folds
+       SET seq = seq + 1, commit = %(commit)s, through = %(through)s::bigint[], covered_since = %(covered_since)s
+     WHERE shard = 0 AND seq = %(seq)s"""
+
+RUNS = "SELECT id, hour, arrived_at, checksum, ids FROM {schema}.id_runs WHERE shard = 0"
+ADD_RUN = """
+    INSERT INTO {schema}.id_runs (shard, id, hour, count, arrived_at, checksum, ids)
+    VALUES (0, %s, %s, %s, %s, %s, %s)"""
+REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::bigint[])"
+
+# -- periods -----------------------------------------------------------------------------------------------------------
+
+PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE shard = 0 ORDER BY period"
+ADD_PERIOD = """
+    INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
+    VALUES (0, %(period)s, %(at)s, %(firsts)s::bigint[], %(commit)s, %(size)s)"""
+REMOVE_PERIOD = "DELETE FROM {schema}.periods WHERE shard = 0 AND period = %s"
+MOVE_HEAD = "UPDATE {schema}.heads SET period = %s WHERE shard = 0"
+PARTITIONED = ("entries", "amendments", "commits")
+
+# A partition is made beside its table and then attached: readers of the table do not wait for it.
+MAKE_PARTITION = "CREATE TABLE {schema}.%(table)s_%(period)d (LIKE {schema}.%(table)s INCLUDING ALL)"
+ATTACH_PARTITION = """
+    ALTER TABLE {schema}.%(table)s ATTACH PARTITION {schema}.%(table)s_%(period)d
+        FOR VALUES FROM (%(period)d) TO (%(after)d)"""
+DROP_PARTITION = "DROP TABLE IF EXISTS {schema}.%(table)s_%(period)d"
+
+# Numbers below are removed now, with so many entries.
+REMOVED = """
+    UPDATE {schema}.marks SET kept_from[%(topic)s::integer + 1] = %(number)s, removed = removed + %(entries)s
+     WHERE shard = 0 AND kept_from[%(topic)s::integer + 1] = %(before)s"""
+
+# Marks of entries that are gone from the disk.
+REMOVE_DAMAGED = """
+    DELETE FROM {schema}.damaged
+     WHERE shard = 0 AND first < (SELECT kept_from[topic + 1] FROM {schema}.marks WHERE shard = 0)"""

@@ -1,0 +1,137 @@
+"""
+The books at one instant, and recounting them from commit rows and entries, slice by slice.
+
+What is being counted does not change under it but by retention, after which the caller counts again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from spool.log import books
+from spool.log.commits.following import by_topic
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import queries
+from spool.postgres.log.entries import Damage, Shelf, read_entries
+from spool.postgres.log.finds import total, unbooked
+from spool.record import TOPICS
+
+COMMITS = 2048  # in one slice
+NUMBERS = 4096  # of a topic in one slice
+
+TermCounter = Counter[tuple[str, str]]
+
+
+class RouteTerms(Protocol):
+    """What the books ask of the deliveries, at the same instant."""
+
+    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
+
+
+@dataclass(kw_only=True)
+class Border:
+    """What there was at one instant: the counters to be checked, and how far a recount goes."""
+
+    counters: TermCounter = field(default_factory=Counter)
+    carried: TermCounter = field(default_factory=Counter)
+    routes: dict[str, dict[str, int]] = field(default_factory=dict)
+    first_commit: int = 1
+    last_commit: int = 0
+    kept_from: dict[str, int] = field(default_factory=dict)
+    next: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> TermCounter:
+        """The records that are there, by their numbers alone."""
+        sums: TermCounter = Counter()
+        for topic, number in self.next.items():
+            if number > 1:
+                sums[topic, books.KEPT] = number - self.kept_from[topic]
+        return sums
+
+
+def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
+    """Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong together."""
+    marks = connection.execute(database.sql(queries.MARKS)).fetchone()
+    newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
+    assert marks is not None
+    found = Border(routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2]))
+    for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
+        found.counters[topic, term] = n
+        if carried:
+            found.carried[topic, term] = carried
+    found.counters.update(total(unbooked(database, connection, limit=2**62)))
+    if newest:
+        found.last_commit, found.next = newest[0], by_topic(newest[1])
+    return found
+
+
+@dataclass(kw_only=True)
+class Recount:
+    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
+
+    sums: TermCounter
+    wrong: list[str] = field(default_factory=list)
+    damage: list[tuple[str, Damage]] = field(default_factory=list)
+
+
+async def recount(database: Database, found: Border) -> Recount:
+    recounted = Recount(sums=Counter(found.carried))
+    last = found.first_commit - 1
+    while last < found.last_commit:
+        last = await database.read(partial(_commits, database, after=last, border=found, into=recounted))
+    for topic in TOPICS:
+        first, end = found.kept_from.get(topic, 1), found.next.get(topic, 1) - 1
+        if end:
+            recounted.sums[topic, books.KEPT] += 0
+        while first <= end:
+            last = min(end, first + NUMBERS - 1)
+            await database.read(partial(_numbers, database, topic=topic, first=first, last=last, into=recounted))
+            first = last + 1
+    return recounted
+
+
+def _commits(database: Database, connection: Connection, *, after: int, border: Border, into: Recount) -> int:
+    """Add one slice of commit rows; returns the last of it."""
+    where = {"after": after, "until": border.last_commit, "limit": COMMITS}
+    sums: TermCounter = Counter()
+    wrong = []
+    expected = after + 1
+    for commit, _, checksum, packed in connection.execute(
+        database.sql(queries.COMMITS_BETWEEN), where, binary=True
+    ).fetchall():
+        if commit != expected:
+            wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
+        expected = commit + 1
+        terms = books.checked_terms(packed, checksum)
+        if terms is None:
+            wrong.append(f"commit {commit}: its row is damaged")
+        else:
+            sums.update(books.totals(terms))
+    if expected == after + 1:
+        wrong.append(f"commits {expected} to {border.last_commit}: their rows are missing")
+        expected = border.last_commit + 1
+    into.sums.update(sums)
+    into.wrong += wrong
+    return expected - 1
+
+
+def _numbers(database: Database, connection: Connection, *, topic: str, first: int, last: int, into: Recount) -> None:
+    """Count one slice of numbers, every record decoded."""
+    damage: list[Damage] = []
+    kept = 0
+    wrong = []
+    for entry in read_entries(database, connection, topic, first, last, shelf=Shelf(0), damage=damage):
+        if entry.first != first:
+            wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
+        kept += len(entry.records)
+        first = entry.last + 1
+    if first <= last:
+        wrong.append(f"{topic}: numbers {first} to {last} are missing")
+    into.sums[topic, books.KEPT] += kept
+    into.wrong += wrong
+    known = {(of, one.first) for of, one in into.damage}
+    into.damage += [(topic, one) for one in damage if (topic, one.first) not in known]

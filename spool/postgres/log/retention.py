@@ -1,0 +1,271 @@
+"""
+Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk with its period.
+
+A period is a partition of each table. Bodies are never deleted row by row, so nothing has to be vacuumed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise, takewhile
+from typing import NamedTuple, Protocol
+
+from spool.log import books, retention
+from spool.log.commits.following import by_topic
+from spool.log.retention import Candidate, Progress
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import queries
+from spool.postgres.log.entries import accepted, code, oldest
+from spool.postgres.log.finds import count
+from spool.record import TOPICS
+
+STEP = 256  # entries in one transaction
+COMMITS = 2048  # commit rows in one transaction
+PERIOD_BYTES = 50 << 30
+PERIOD_S = 86_400.0
+PERIODS = 10  # when max_bytes are in use, at least
+
+_log = logging.getLogger(__name__)
+
+
+class RouteNeeds(Protocol):
+    """What retention asks of the deliveries, inside its transaction."""
+
+    def needed_from(self, connection: Connection, topic: str) -> int | None: ...
+
+    def skip_below(self, connection: Connection, topic: str, number: int) -> int: ...
+
+
+class LogPeriod(NamedTuple):
+    """Where a period begins: its first numbers and commit, and the bytes of the log before it."""
+
+    number: int
+    at: float
+    firsts: Mapping[str, int]
+    commit: int
+    size: int
+
+
+class PostgresRetention:
+    """Removes in steps. `limits` says by topic which numbers must stay, whatever the routes say."""
+
+    def __init__(self, database: Database, routes: RouteNeeds, *, max_bytes: int, retention_s: float) -> None:
+        self._database = database
+        self._routes = routes
+        self._retention_s = retention_s
+        self._goal = int(max_bytes * (1 - retention.ROOM))  # bytes in use before entries go before their time
+        self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
+
+    async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
+        """
+        Everything that may go; returns the entries removed.
+
+        Entries go by age. While room is short whole periods go before their time, the oldest first.
+        """
+        removed = 0
+        for topic in TOPICS:
+            step = STEP
+            while step == STEP:
+                limit = limits().get(topic, 1)
+                work = partial(self._remove_old, topic=topic, limit=limit, before=now - self._retention_s)
+                step = await self._database.transaction(work)
+                removed += step
+        await self._carry_all(now)
+        await self._drop_periods()
+        while await self._database.read(self._excess) > 0:
+            step = await self._database.transaction(partial(self._remove_period, limits=limits()))
+            if not step:
+                break
+            removed += step
+            await self._carry_all(now)
+            await self._drop_periods()
+        return removed
+
+    # -- periods -----------------------------------------------------------------------------------------------------
+
+    async def begin_period(self, now: float) -> bool:
+        """Have what is appended from now on go to partitions of its own, if the period in hand is long enough."""
+        return await self._database.transaction(partial(self._begin_period, now=now))
+
+    def _begin_period(self, connection: Connection, now: float) -> bool:
+        head = connection.execute(self._database.sql(queries.LOCK_HEAD)).fetchone()
+        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+        assert head is not None
+        *_, current = self._periods(connection)
+        if newest is None or newest[0] < current.commit:
+            return False
+        if newest[4] - current.size < self.period_bytes and now < current.at + PERIOD_S:
+            return False
+        number = current.number + 1
+        for table in queries.PARTITIONED:
+            names = {"table": table, "period": number, "after": number + 1}
+            connection.execute(self._database.sql(queries.MAKE_PARTITION % names))
+            connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
+        facts = {"period": number, "at": now, "firsts": newest[1], "commit": newest[0] + 1, "size": newest[4]}
+        connection.execute(self._database.sql(queries.ADD_PERIOD), facts)
+        connection.execute(self._database.sql(queries.MOVE_HEAD), (number,))
+        return True
+
+    def _periods(self, connection: Connection) -> list[LogPeriod]:
+        rows = connection.execute(self._database.sql(queries.PERIODS))
+        return [LogPeriod(number, at, by_topic(firsts), commit, size) for number, at, firsts, commit, size in rows]
+
+    def freed(self, connection: Connection) -> int:
+        """Bytes of the log before its oldest period."""
+        return self._periods(connection)[0].size
+
+    def used(self, connection: Connection) -> int:
+        """Bytes of the periods that are there."""
+        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+        return newest[4] - self._periods(connection)[0].size if newest else 0
+
+    def short_of_room(self, connection: Connection) -> bool:
+        return self._excess(connection) > 0
+
+    def _excess(self, connection: Connection) -> int:
+        return self.used(connection) - self._goal
+
+    async def _drop_periods(self) -> None:
+        """Periods of which every number is removed, every commit row carried forward, and every id in a run."""
+        for period in await self._database.read(self._done_with):
+            for table in queries.PARTITIONED:
+                await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
+            await self._run(queries.REMOVE_PERIOD, period)
+            await self._run(queries.REMOVE_DAMAGED)
+
+    async def _run(self, query: str, *parameters: object) -> None:
+        text = self._database.sql(query)
+        await self._database.run(lambda connection: connection.execute(text, parameters))
+
+    def _done_with(self, connection: Connection) -> list[int]:
+        marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
+        fold = connection.execute(self._database.sql(queries.FOLD)).fetchone()
+        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+        if marks is None or fold is None or newest is None:
+            return []
+        kept_from = by_topic(marks[2])
+        through = min(marks[1], fold[1], newest[0] - 1)  # the newest row always stays
+        periods = self._periods(connection)
+        return [
+            period.number
+            for period, after in pairwise(periods)
+            if after.commit <= through + 1 and all(kept_from[topic] >= first for topic, first in after.firsts.items())
+        ]
+
+    # -- entries -----------------------------------------------------------------------------------------------------
+
+    def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
+        """The oldest entries of a topic that are too old, a step of them."""
+        needed = self._routes.needed_from(connection, topic)
+        if needed is not None:
+            limit = min(limit, needed)
+        where = {"topic": code(topic), "below": limit, "limit": STEP}
+        rows = connection.execute(self._database.sql(queries.OLDEST_ENTRIES), where)
+        candidates = [Candidate._make(row) for row in rows]
+        gone = retention.removable(candidates, limit=limit, before=before, excess=0)
+        if gone:
+            self._remove(connection, topic, gone[-1].last + 1, entries=len(gone), needed=needed)
+        return len(gone)
+
+    def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
+        """What is left of the oldest period whose end nobody needs any more: before its time, as room is short."""
+        periods = self._periods(connection)
+        removed = 0
+        for after in periods[1:2]:
+            needs = {topic: self._routes.needed_from(connection, topic) for topic in TOPICS}
+            for topic, needed in needs.items():
+                limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
+                if after.firsts[topic] > limit:
+                    return 0
+            for topic, needed in needs.items():
+                first = oldest(self._database, connection, topic)
+                if first >= after.firsts[topic]:
+                    continue
+                between = {"topic": code(topic), "first": first, "below": after.firsts[topic]}
+                row = connection.execute(self._database.sql(queries.COUNT_ENTRIES), between).fetchone()
+                assert row is not None
+                self._remove(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
+                removed += row[0]
+        return removed
+
+    def _remove(self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None) -> None:
+        """Everything below a number is removed from now on."""
+        first = oldest(self._database, connection, topic)
+        skipped = self._routes.skip_below(connection, topic, number)
+        if skipped:
+            _log.warning(
+                "optional routes gave up their oldest records",
+                extra={"action": "records_skipped", "topic": topic, "records": skipped},
+            )
+        mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
+        if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:
+            raise RemovedMeanwhile
+        term = books.EXPIRED if needed is None else books.RETIRED
+        count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
+
+    # -- commit rows -------------------------------------------------------------------------------------------------
+
+    async def _carry_all(self, now: float) -> None:
+        while await self._database.transaction(lambda connection: self._carry(connection, now)):
+            pass
+
+    def _carry(self, connection: Connection, now: float) -> int:
+        """Commit rows that are too old, or of a period whose entries are all removed, are carried forward."""
+        marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
+        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+        if marks is None or newest is None:
+            return 0
+        booked, carried, kept_from, _ = marks
+        before, after = now - self._retention_s, now + self._retention_s
+        emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
+        where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
+        rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
+        # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
+        rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
+        if not rows:
+            return 0
+        sums: Counter[tuple[str, str]] = Counter()
+        for commit, _, checksum, packed in rows:
+            terms = books.checked_terms(packed, checksum)
+            if terms is not None:
+                sums.update(books.totals(terms))
+            else:
+                _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
+        moved = {"before": carried, "after": rows[-1][0]}
+        if connection.execute(self._database.sql(queries.CARRIED), moved).rowcount != 1:
+            raise RemovedMeanwhile
+        if sums:
+            count(self._database, connection, queries.CARRY, sums)
+        return len(rows)
+
+    def _emptied(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
+        """The first commit of the oldest period that still has entries."""
+        emptied = 0
+        for period in self._periods(connection):
+            if all(kept_from[topic] >= first for topic, first in period.firsts.items()):
+                emptied = period.commit
+        return emptied
+
+    def progress(self, connection: Connection) -> Progress:
+        """How far the routes of all topics are."""
+        progress = Progress(0, 0)
+        for topic in TOPICS:
+            progress = progress.plus(
+                last=accepted(self._database, connection, topic),
+                oldest=oldest(self._database, connection, topic),
+                needed=self._routes.needed_from(connection, topic),
+            )
+        return progress
+
+
+class RemovedMeanwhile(Exception):
+    """Another process has removed or carried the same: the next run goes on from there."""
+
+
+def drop_old_series(database: Database, connection: Connection, now: float) -> None:
+    """Bounds on what counters leave behind."""
+    connection.execute(database.sql(queries.REMOVE_OLD_SERIES), (now - retention.SERIES_AGE_S,))
+    connection.execute(database.sql(queries.REMOVE_OLDEST_SERIES), (retention.MAX_SERIES,))

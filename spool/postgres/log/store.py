@@ -1,0 +1,287 @@
+"""
+Writes a plan under the head, and reads the memory of the log at a start. Functions of a connection inside one
+transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import zlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from spool.log import books, codec, runs
+from spool.log.books import Terms
+from spool.log.commits.following import CommitRow, Following, by_topic, of_topics, pack_ids
+from spool.log.counters import SeriesState
+from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.expectations import NOTHING
+from spool.log.plan import Plan
+from spool.log.runs import IdRun
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import queries
+from spool.postgres.log.entries import KeptRecords, Shelf, code, place_name
+from spool.postgres.log.finds import pack_finds
+from spool.record import Record
+
+ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
+AMENDMENT_BYTES = 60
+AT_ONCE = 2048  # commit rows
+
+_log = logging.getLogger(__name__)
+
+
+class Head(NamedTuple):
+    """What an append reads once it has the head."""
+
+    period: int
+    rows: Sequence[CommitRow]  # since the row that it knew, that one included
+    now: float
+    standbys: str
+    series: dict[bytes, SeriesState]
+
+
+class PostgresPlanReader(KeptRecords):
+    """What a plan reads of what is kept. Counters and waiting reports are read beforehand, all at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        connection: Connection,
+        shelf: Shelf,
+        *,
+        series: Mapping[bytes, SeriesState],
+        versions: Mapping[bytes, int],
+    ) -> None:
+        super().__init__(database, connection, shelf)
+        self._series = series
+        self._versions = versions
+
+    def series(self, series: bytes) -> SeriesState | None:
+        return self._series.get(series)
+
+    def partial_report(self, key: bytes) -> int:
+        return self._versions.get(key, NOTHING)
+
+
+def take_head(
+    database: Database,
+    connection: Connection,
+    last: CommitRow,
+    *,
+    series: Sequence[bytes] = (),
+    wait: bool = True,
+) -> Head | None:
+    """Lock the head and read what was committed since; None when it is not waited for and somebody has it."""
+    with connection.pipeline():
+        head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
+        since = {"id": last.id, "period": last.period}
+        rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
+        moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()})
+        known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
+    period = head.fetchone()
+    found = moment.fetchone()
+    if period is None or found is None:
+        return None
+    return Head(
+        period=period[0],
+        rows=[commit_row(row) for row in rows],
+        now=found[0],
+        standbys=found[1],
+        series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
+    )
+
+
+def commit_row(row: Sequence[object]) -> CommitRow:
+    found = CommitRow._make(row)
+    numbers = (tuple(by_topic(found.next).values()), tuple(by_topic(found.closed).values()))
+    return found._replace(next=numbers[0], closed=numbers[1])
+
+
+def write(
+    database: Database,
+    connection: Connection,
+    plan: Plan,
+    reader: KeptRecords,
+    following: Following,
+    *,
+    period: int,
+    closed: Sequence[int] | None,
+    node: UUID,
+) -> CommitRow:
+    """
+    Everything that a commit holds but what moves with it elsewhere; returns its row.
+
+    `closed` None: everything is closed at once.
+    """
+    last = following.last
+    size = ROW_BYTES
+    entries = []
+    for topic, records in plan.records.items():
+        for row in _entries(plan, period, topic, records):
+            entries.append(row)
+            size += ROW_BYTES + len(row[-1])
+    amendments = _amendments(plan, reader)
+    size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
+    terms, ids, found = books.pack_terms(plan.submissions), pack_ids(plan), pack_finds(plan)
+    size += len(terms) + len(ids) + len(found or b"")
+    numbers = {**by_topic(last.next), **plan.next_numbers()}
+    ends = tuple(of_topics(numbers))
+    row = CommitRow(
+        id=last.id + 1,
+        period=period,
+        token=secrets.randbits(63),
+        at=plan.at,
+        next=ends,
+        closed=ends if closed is None else tuple(closed),
+        durable=following.durable,
+        entries=last.entries + len(entries),
+        size=last.size + size,
+        ids=ids,
+    )
+    facts = {
+        **row._asdict(),
+        "next": list(row.next),
+        "closed": list(row.closed),
+        "node": node,
+        "checksum": zlib.crc32(terms),
+        "terms": terms,
+        "found": found,
+    }
+    with connection.pipeline():
+        for entry in entries:
+            connection.execute(database.sql(queries.ADD_ENTRY), entry)
+        if amendments:
+            topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
+            named = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
+            connection.execute(database.sql(queries.AMEND), named)
+        if plan.series:
+            _write_series(database, connection, plan)
+        connection.execute(database.sql(queries.ADD_COMMIT), facts)
+    return row._replace(ids=b"")
+
+
+def _entries(plan: Plan, period: int, topic: str, records: list[Record]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    first = plan.first[topic]
+    for part, packed in codec.cut(records):
+        body = codec.seal(packed, place_name(topic, first, len(part)))
+        rows.append((code(topic), first, len(part), period, plan.at, body.version, body.checksum, body.data))
+        first += len(part)
+    return rows
+
+
+def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
+    """Whole, with what earlier reports had filled in: the plan has read that with the records."""
+    rows = []
+    for (topic, number), fields in plan.amendments.items():
+        packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
+        rows.append((code(topic), number, codec.checksum(packed, f"{topic}:{number}"), packed))
+    return rows
+
+
+def _write_series(database: Database, connection: Connection, plan: Plan) -> None:
+    states = sorted(plan.series.items())
+    connection.execute(
+        database.sql(queries.KEEP_SERIES),
+        {
+            "ids": [id for id, _ in states],
+            "starts": [state.start_time for _, state in states],
+            "times": [state.time for _, state in states],
+            "values": [str(state.value) for _, state in states],
+            "at": plan.at,
+        },
+    )
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def read_commit(database: Database, connection: Connection, commit: int) -> tuple[float, list[Terms] | None] | None:
+    """When it was and its terms, None for these when they are damaged; None when it was carried forward."""
+    row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
+    return (row[0], books.checked_terms(row[2], row[1])) if row else None
+
+
+def rows_since(database: Database, connection: Connection, last: CommitRow) -> tuple[list[CommitRow], float]:
+    """What was committed since a row, that one included, and the moment."""
+    with connection.pipeline():
+        since = {"id": last.id, "period": last.period}
+        rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
+        moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
+    assert moment is not None
+    return [commit_row(row) for row in rows], moment[0]
+
+
+# -- known ids ---------------------------------------------------------------------------------------------------------
+
+
+def write_fold(database: Database, connection: Connection, fold: Fold, *, commit: int, seq: int) -> bool:
+    """New runs, the end of those they replace, and how far ids are in runs; False when somebody else wrote runs."""
+    facts = {
+        "seq": seq,
+        "commit": commit,
+        "through": of_topics(fold.through, 0),
+        "covered_since": fold.covered_since,
+    }
+    if connection.execute(database.sql(queries.FOLDED), facts).rowcount != 1:
+        return False
+    connection.execute(database.sql(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
+    for run in sorted(fold.added, key=lambda run: run.key):
+        data, checksum = runs.packed(run.ids)
+        row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
+        connection.execute(database.sql(queries.ADD_RUN), row)
+    return True
+
+
+class Loaded(NamedTuple):
+    """The memory of a log, and the number of the runs that it has."""
+
+    following: Following
+    seq: int
+    now: float
+
+
+def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
+    """Runs as stored, and the newest ids from the commit rows after them. All of one moment."""
+    state = connection.execute(database.sql(queries.FOLD)).fetchone()
+    moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
+    assert state is not None and moment is not None
+    seq, commit, through, covered_since = state
+    found = []
+    for key, hour, arrived_at, checksum, data in connection.execute(database.sql(queries.RUNS), binary=True):
+        ids = runs.unpacked(data, checksum)
+        if ids is None:
+            _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
+        else:
+            found.append(IdRun(key, hour, arrived_at, ids))
+    index.load(found, by_topic(through, 0), covered_since)
+    following = Following(index, hold_s=hold_s)
+    _follow_all(database, connection, following, commit)
+    return Loaded(following, seq, moment[0])
+
+
+def _follow_all(database: Database, connection: Connection, following: Following, commit: int) -> None:
+    newest = connection.execute(database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True).fetchone()
+    if newest is None:
+        return
+    open_rows = [commit_row(newest)]
+    closed = open_rows[0].closed
+    while any(map(int.__gt__, open_rows[-1].next, closed)):
+        before = {"id": open_rows[-1].id, "limit": AT_ONCE}
+        found = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()
+        open_rows += map(commit_row, found)
+        if len(found) < AT_ONCE:
+            break
+    after = commit
+    while True:
+        where = {"id": after, "limit": AT_ONCE}
+        rows = connection.execute(database.sql(queries.ROWS_AFTER), where, binary=True).fetchall()
+        following.learn([commit_row(row) for row in rows], in_runs_in_part=after == commit)
+        if len(rows) < AT_ONCE:
+            break
+        after = rows[-1][0]
+    following.begin(reversed(open_rows))

@@ -1,0 +1,63 @@
+"""Logs on one schema, as several nodes have it open, without the routes that would read them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest_asyncio
+
+from spool.postgres.database import Connection, Database
+from spool.postgres.log.log import LOCAL, PostgresLog
+from spool.postgres.migrations import migrate
+from spool.settings import SpoolSettings
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON
+from tests.spool.postgres_cluster import Schema
+
+SECRET = b"s" * 32
+LogOpener = Callable[..., Awaitable[PostgresLog]]
+
+
+class NoRoutes:
+    """Nobody reads the log, so nobody needs any of it."""
+
+    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
+        return {}
+
+    def needed_from(self, connection: Connection, topic: str) -> int | None:
+        return None
+
+    def skip_below(self, connection: Connection, topic: str, number: int) -> int:
+        return 0
+
+
+@pytest_asyncio.fixture
+async def clock() -> MovedClock:
+    return MovedClock(NOON)
+
+
+@pytest_asyncio.fixture
+async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> AsyncIterator[LogOpener]:
+    """Opens a further node on the schema of this test."""
+    schema = new_schema()
+    async with AsyncExitStack() as stack:
+
+        async def opener(*, durability: str = LOCAL, **changes: Any) -> PostgresLog:
+            database = Database(schema.dsn, schema=schema.name, clock=clock)
+            stack.push_async_callback(database.close)
+            await migrate(database)
+            log = PostgresLog(
+                database,
+                settings=SpoolSettings(**{"hold": 10, **changes}),
+                clock=clock,
+                secret=SECRET,
+                routes=NoRoutes(),
+                durability=durability,
+            )
+            await log.open()
+            stack.push_async_callback(log.close)
+            return log
+
+        yield opener

@@ -1,0 +1,237 @@
+"""Several nodes append to one log: each number once, each call once, whoever is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from spool.errors import SpoolUnavailable
+from spool.identity import Identity
+from spool.log.protocols import Log
+from spool.log.values import Submission
+from spool.memory.deliveries import MemoryDeliveries
+from spool.memory.log import MemoryLog
+from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
+from spool.postgres.log.log import REPLICATED, PostgresLog
+from spool.record import AI_TELEMETRY, Record
+from spool.settings import SpoolSettings
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import (
+    NOON,
+    add,
+    assert_books_balance,
+    call,
+    everything,
+    point,
+    submission,
+    topic_terms,
+)
+from tests.spool.postgres.logs import LogOpener, clock, open_log
+
+__all__ = ["clock", "open_log"]
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedClock) -> None:
+    """A call that two nodes are told is one record, with what both were told, and both read it."""
+    one, other = await open_log(), await open_log()
+    await add(one, call(1), call(2))
+    await add(other, call(3), call(1, user="ada"))
+    await add(one, call(3, team="search"))
+    clock.move(11)
+
+    expected = [call(1, user="ada")[0], call(2)[0], call(3, team="search")[0]]
+    for log in (one, other):
+        await log.follow()
+        assert expected == await everything(log)
+        terms = await topic_terms(log)
+        assert (3, 2, 2) == (terms["accepted"], terms["duplicates"], terms["amended"])
+        await assert_books_balance(log)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(open_log: LogOpener, clock: MovedClock, seed: int) -> None:
+    """Whatever node has a turn, both answer as one log in memory that was given the same."""
+    chance = random.Random(seed)
+    # No id becomes part of a run but by retention: which of them still know their number is no part of the contract.
+    settings = {"hold": 10, "retention": 3600}
+    nodes = [await open_log(**settings), await open_log(**settings)]
+    memory = MemoryLog(settings=SpoolSettings(**settings), clock=clock)
+    memory.routes = MemoryDeliveries(memory, clock=clock)
+    for turn in range(120):
+        node = chance.choice(nodes)
+        action = chance.random()
+        if action < 0.65:
+            receipts = []
+            one = _report(chance, clock.now())
+            for log in (node, memory):
+                receipt = await log.append(one)
+                receipts.append(dict(await log.receipt(receipt.id)) | {"id": None})
+            assert receipts[0] == receipts[1]
+        elif action < 0.85:
+            clock.move(chance.choice([1, 11, 1900, 4000]))
+        elif action < 0.92:
+            await node.close_what_is_due()
+        else:
+            if action < 0.96:
+                assert await memory.retain() == await node.retain()
+            for node in list(nodes):  # the processes end, and others take their places
+                await node.close()
+                nodes.remove(node)
+                nodes.append(await open_log(**settings))
+        for node in nodes:  # as each does ten times a second
+            await node.follow()
+        if turn % 4 == 0:
+            await _answer_alike([*nodes, memory])
+    await _answer_alike([*nodes, memory])
+    for node in nodes:
+        await assert_books_balance(node)
+
+
+async def _answer_alike(logs: Sequence[Log]) -> None:
+    assert 1 == len({log.next_number(AI_TELEMETRY) for log in logs})
+    answers = [
+        [await everything(log), await log.books(), await log.conflicts(), log.closed_below(AI_TELEMETRY)]
+        for log in logs
+    ]
+    for answer in answers[1:]:
+        assert answers[0] == answer
+
+
+def _report(chance: random.Random, now: float) -> Submission:
+    calls: list[tuple[Record, Identity]] = []
+    for _ in range(chance.randrange(5)):
+        facts = {"user": chance.choice([None, "ada", "bob"]), "input_tokens": chance.choice([100, 100, 7])}
+        record, known_as = call(chance.randrange(60), at=NOON + chance.randrange(3) * 900, **facts)
+        if chance.random() < 0.1:
+            known_as = Identity(record.id, certain=False)
+        elif chance.random() < 0.2:
+            known_as = known_as._replace(also=(bytes([chance.randrange(8)]) * 16,))
+        calls.append((record, known_as))
+    points = [point(chance.randrange(1000), at=now + 1) for _ in range(chance.randrange(2))]
+    return submission(calls, points=points, ignored={"not_ai": chance.randrange(2)})
+
+
+async def test_nodes_append_at_once(open_log: LogOpener) -> None:
+    """Numbers have no gap and no call is kept twice, though every call is told to all three at the same time."""
+    nodes = [await open_log(hold=0) for _ in range(3)]
+    await asyncio.gather(*[add(node, call(number), call(number + 1)) for number in range(30) for node in nodes])
+    found = [record for record in await everything(nodes[0]) if record is not None]
+    assert 31 == len(found) == len({record.id for record in found})
+    await nodes[1].follow()
+    assert found == await everything(nodes[1])
+    await assert_books_balance(nodes[2])
+
+
+# -- commits of which the answer is lost -------------------------------------------------------------------------------
+
+
+class LostAnswers:
+    """Loses the answer to some commits of a node: they stand, or never happened."""
+
+    def __init__(self, log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._lane = log._database.append
+        self._transaction = self._lane.transaction
+        self.next: list[Exception] = []
+        self.stands = True
+        monkeypatch.setattr(self._lane, "transaction", self.transaction)
+
+    async def transaction(self, work):  # type: ignore[no-untyped-def]
+        error = self.next.pop(0) if self.next else None
+        if error is None:
+            return await self._transaction(work)
+
+        def undone(connection: Connection) -> None:
+            work(connection)
+            raise error
+
+        if self.stands:
+            await self._transaction(work)
+        else:
+            with pytest.raises(type(error)):
+                await self._transaction(undone)
+        raise error
+
+
+@pytest.mark.parametrize("stands", [True, False])
+@pytest.mark.parametrize("error", [CommitUnknown("lost"), Unconfirmed("not confirmed")])
+async def test_a_lost_answer_is_looked_up(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch, error: Exception, stands: bool
+) -> None:
+    """Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its receipt."""
+    log, other = await open_log(hold=0), await open_log(hold=0)
+    lost = LostAnswers(log, monkeypatch)
+    lost.next, lost.stands = [error, error], stands
+    record, _ = call(1)
+
+    receipt = await add(log, (record, Identity(record.id, certain=False)), call(2))
+
+    assert (2, 2) == (receipt.records, (await log.receipt(receipt.id))["new"])
+    await other.follow()
+    for node in (log, other):
+        assert [record, call(2)[0]] == await everything(node)
+        await assert_books_balance(node)
+
+
+async def test_an_answer_that_never_comes_is_no_receipt(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender repeats, and what was kept nevertheless is known."""
+    log = await open_log(hold=0, commit_wait=0.0)
+    lost = LostAnswers(log, monkeypatch)
+    lost.next = [CommitUnknown("lost")]
+    with pytest.raises(SpoolUnavailable):
+        await add(log, call(1))
+    await add(log, call(1))
+    assert [call(1)[0]] == await everything(log)
+
+
+async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_log: LogOpener) -> None:
+    """An older state of the database was restored: numbers go on from there, and what was lost can come again."""
+    log = await open_log(hold=0)
+    await add(log, call(1))
+    await add(log, call(2))
+    await log.follow()
+
+    def lose(connection: Connection) -> None:
+        database = log._database
+        connection.execute(database.sql("DELETE FROM {schema}.commits WHERE id = 2"))
+        connection.execute(database.sql("DELETE FROM {schema}.entries WHERE first = 2"))
+
+    await log._book()
+    await log._database.transaction(
+        lambda connection: connection.execute(log._database.sql("DELETE FROM {schema}.books"))
+    )
+    await log._database.transaction(
+        lambda connection: connection.execute(log._database.sql("UPDATE {schema}.marks SET booked = 0"))
+    )
+    await log._database.transaction(lose)
+
+    await add(log, call(2), call(3))
+
+    assert [call(number)[0] for number in (1, 2, 3)] == await everything(log)
+    await assert_books_balance(log)
+
+
+async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
+    """`replicated` is a promise: where COMMIT would wait for nobody, there is no commit."""
+    log = await open_log(durability=REPLICATED)
+    with pytest.raises(SpoolUnavailable, match="the standby is gone"):
+        await add(log, call(1))
+    assert 1 == log.next_number(AI_TELEMETRY)
+
+
+async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock) -> None:
+    """For the rest of its time a record can be amended, by a node that was not there when it came."""
+    one = await open_log()
+    await add(one, call(1))
+    clock.move(6)
+    other = await open_log()
+    await add(other, call(1, user="ada"))
+    clock.move(5)
+    assert 2 == other.closed_below(AI_TELEMETRY)
+    assert [call(1, user="ada")[0]] == await everything(other)
+    await add(other, call(1, team="search"))
+    assert 1 == (await topic_terms(one))["amended_late"]
