@@ -51,6 +51,44 @@ class StorageOptions:
     storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that nodes share
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standby:
+    """A copy of the database that follows it. `is_synchronous`: commits may wait for it."""
+
+    name: str
+    is_synchronous: bool
+    lag_bytes: int  # that it has not flushed yet
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseHealth:
+    """
+    Figures of a database that nodes share: every node tells the same, but for `failed_connections`.
+
+    `standbys` and `oldest_transaction_s` are None where the role may not see them. `needs_standby`: nothing is kept
+    without a synchronous one. Waits are those of this moment: how many, and the longest.
+    """
+
+    needs_standby: bool
+    standbys: Sequence[Standby] | None
+    standby_waits: int  # commits that a standby has not confirmed
+    standby_wait_s: float
+    head_waits: int  # nodes that wait until another one has committed
+    head_wait_s: float
+    oldest_transaction_s: float | None  # of anybody in this database
+    connections: int  # of all that use the server
+    max_connections: int
+    failed_connections: int  # attempts of this node that failed
+    nodes: int  # live ones
+    leases_held: int
+    leases_free: int  # that a live node would hold, and none does
+
+
+async def _no_database() -> DatabaseHealth | None:
+    return None
+
+
 async def _no_copies(into: Path) -> None:
     raise NotAllowed("this storage engine keeps no files: back it up with its own tools")
 
@@ -70,6 +108,7 @@ class Storage:
     `leases` say what of it this process may run, where several share one.
     `heard` is None where one process keeps the log: who told calls is then in its memory.
     `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
+    `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is away.
     `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
     """
 
@@ -93,6 +132,7 @@ class Storage:
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
     heard: Heard | None = None
+    health: Callable[[], Awaitable[DatabaseHealth | None]] = _no_database
 
 
 @dataclass(frozen=True, kw_only=True)

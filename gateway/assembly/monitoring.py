@@ -42,6 +42,7 @@ def exposition(
     reconciler: Reconciler | None,
 ) -> Exposition:
     storage, devices = parts.storage, parts.devices
+    installation = installation_id(parts)
 
     async def snapshot() -> Snapshot:
         stats = await storage.log.stats()
@@ -51,6 +52,8 @@ def exposition(
             clock_step_s=step_s,
             clock_held_s=held_s,
             stats=stats,
+            installation=installation,
+            database=await storage.health(),
             routes=[*states, *routes.syncs()],
             fenced=storage.deliveries.fenced,
             devices=devices.counts(),
@@ -79,6 +82,10 @@ def exposition(
     return Exposition(metrics, snapshot, parts.clock.monotonic)
 
 
+def installation_id(parts: Assembler) -> str:
+    return derived(parts.storage.secret, "own telemetry").hex()[:32]
+
+
 def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str) -> OwnTelemetry:
     telemetry = OwnTelemetry(
         parts.config.telemetry,
@@ -88,7 +95,7 @@ def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *,
         resource={
             "service.name": "tollhouse",
             "service.version": version,
-            "service.instance.id": derived(parts.storage.secret, "own telemetry").hex()[:32],
+            "service.instance.id": installation_id(parts),
             "host.name": socket.gethostname(),
         },
         clock=parts.clock,

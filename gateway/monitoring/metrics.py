@@ -10,24 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gateway.monitoring.budgets import BudgetGauge
+from gateway.monitoring.database import figures
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.reconciliation import ReconciledRatio
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import ROUTE_STATES, RouteState
+from spool.errors import SpoolUnavailable
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit, LogStats
 from spool.record import TOPICS
 from spool.registry.notices import CHANNEL_STATES, FAILED, SENT, ChannelState
+from spool.storage import DatabaseHealth
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
+ANSWER_S = 5.0  # of the storage; Prometheus waits for ten
 LAG_EVERY_S = 0.1
 LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
 
@@ -56,9 +60,15 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is read when the metrics are asked for."""
+    """
+    What is read when the metrics are asked for. `installation` is the same for all gateways on one storage, `answers`
+    is False while it does not answer: the figures of what is kept are then those of before.
+    """
 
     stats: LogStats
+    installation: str = ""
+    answers: bool = True
+    database: DatabaseHealth | None = None
     routes: Sequence[RouteState] = ()
     fenced: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)
@@ -213,17 +223,29 @@ class Exposition:
         self._text = b""
         self._good_until = float("-inf")
         self._lock = asyncio.Lock()
+        self._newest: Snapshot | None = None
 
     async def families(self) -> Sequence[Metric]:
         """The same as values, of now."""
-        return self._metrics.families(await self._read())
+        return self._metrics.families(await self._snapshot())
 
     async def text(self) -> bytes:
         async with self._lock:
             if self._now() >= self._good_until:
-                self._text = self._metrics.render(await self._read())
+                self._text = self._metrics.render(await self._snapshot())
                 self._good_until = self._now() + CACHE_S
             return self._text
+
+    async def _snapshot(self) -> Snapshot:
+        """What this process counted is told also while the storage is away."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._newest = await self._read()
+        except (SpoolUnavailable, TimeoutError):
+            if self._newest is None:
+                raise
+            self._newest = replace(self._newest, answers=False)
+        return self._newest
 
 
 class LoopLag:
@@ -254,6 +276,10 @@ class _SnapshotCollector:
         if self.snapshot is None:
             return
         stats = self.snapshot.stats
+        yield _installation(self.snapshot.installation)
+        yield _gauge("tollhouse_storage_answers", "0 while it does not: figures are old", float(self.snapshot.answers))
+        if self.snapshot.database is not None:
+            yield from _database(self.snapshot.database)
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
@@ -381,6 +407,24 @@ def _storage(stats: LogStats) -> Iterator[Metric]:
         family = GaugeMetricFamily("tollhouse_storage", "The file system of the data directory", labels=labels)
         family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
         yield family
+
+
+def _database(health: DatabaseHealth) -> Iterator[Metric]:
+    for figure in figures(health):
+        labels = [figure.label] if figure.label else []
+        kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
+        family = kind(f"tollhouse_{figure.name}", figure.help, labels=labels)
+        for label, value in figure.values:
+            family.add_metric([label] if labels else [], value)
+        yield family
+
+
+def _installation(installation: str) -> Metric:
+    """A label, to count once what several gateways tell of one storage."""
+    help = "The same for all gateways on one storage"
+    family = GaugeMetricFamily("tollhouse_installation", help, labels=["installation"])
+    family.add_metric([installation], 1.0)
+    return family
 
 
 def _route_counter(name: str, help: str) -> CounterMetricFamily:

@@ -88,6 +88,7 @@ class _Pause:
         self._length_s = 0.0
         self._until = 0.0
         self._why = ""
+        self.failures = 0
 
     def check(self) -> None:
         """SpoolUnavailable while the next attempt is not due."""
@@ -97,6 +98,7 @@ class _Pause:
     def failed(self, why: str) -> None:
         self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
         self._why = why
+        self.failures += 1
         self._until = time.monotonic() + self._length_s * random.uniform(0.5, 1.0)
 
     def over(self) -> None:
@@ -320,6 +322,7 @@ class Database:
         commit_timeout_s: float = 10.0,
     ) -> None:
         target, pause = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s), _Pause()
+        self._pause = pause
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
         self._clock = clock
@@ -329,6 +332,11 @@ class Database:
         self.pool = Lane(target, pause, "verbs", POOL)
         self.run, self.transaction = self.pool.run, self.pool.transaction
         self.read, self.snapshot = self.pool.read, self.pool.snapshot
+
+    @property
+    def failed_connections(self) -> int:
+        """Attempts to connect that failed, since the start."""
+        return self._pause.failures
 
     def sql(self, text: str) -> bytes:
         """An SQL text with the schema's name for `{schema}`, and the time for `{now}` (a parameter `now`)."""

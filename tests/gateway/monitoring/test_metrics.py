@@ -13,8 +13,10 @@ from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import RouteState
+from spool.errors import SpoolUnavailable
 from spool.log.values import Commit, LogStats
 from spool.registry.notices import CHANNEL_STATES, ChannelCounts, ChannelState
+from spool.storage import DatabaseHealth, Standby
 
 STATS = LogStats(
     entries=7,
@@ -167,6 +169,89 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
     now = 101.0
     await exposition.text()
     assert 2 == reads
+
+
+@pytest.mark.asyncio
+async def test_metrics_are_told_while_the_storage_is_away() -> None:
+    """What this process counted goes on; of what is kept the figures are those of before, and it is said."""
+    away: Exception | None = None
+    now = 100.0
+
+    async def read() -> Snapshot:
+        if away is not None:
+            raise away
+        return Snapshot(stats=STATS)
+
+    metrics = Metrics()
+    exposition = Exposition(metrics, read, lambda: now)
+    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    away, now = SpoolUnavailable("the database is down"), 102.0
+    metrics.refused("spool_unavailable")
+    found = samples(await exposition.text())
+    assert 0.0 == found["tollhouse_storage_answers", ()]
+    assert 7.0 == found["tollhouse_spool_entries", ()]
+    assert 1.0 == found["tollhouse_refused_requests_total", (("type", "spool_unavailable"),)]
+    away, now = None, 104.0
+    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    with pytest.raises(SpoolUnavailable):
+        await Exposition(Metrics(), _away, lambda: now).text()
+
+
+async def _away() -> Snapshot:
+    raise SpoolUnavailable("the database is down")
+
+
+DATABASE = DatabaseHealth(
+    needs_standby=True,
+    standbys=[
+        Standby(name="a", is_synchronous=True, lag_bytes=10, lag_s=0.5),
+        Standby(name="b", is_synchronous=False, lag_bytes=99, lag_s=4.0),
+    ],
+    standby_waits=2,
+    standby_wait_s=1.5,
+    head_waits=1,
+    head_wait_s=0.25,
+    oldest_transaction_s=61.0,
+    connections=18,
+    max_connections=100,
+    failed_connections=3,
+    nodes=3,
+    leases_held=8,
+    leases_free=1,
+)
+
+
+def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
+    """Standbys, waits, connections, gateways and leases."""
+    found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
+    told = {
+        name: value for (name, labels), value in found.items() if name.startswith("tollhouse_postgres") and not labels
+    }
+    assert told == {
+        "tollhouse_postgres_synchronous_standbys": 1.0,
+        "tollhouse_postgres_standby_waits": 2.0,
+        "tollhouse_postgres_standby_wait_seconds": 1.5,
+        "tollhouse_postgres_head_waits": 1.0,
+        "tollhouse_postgres_head_wait_seconds": 0.25,
+        "tollhouse_postgres_oldest_transaction_seconds": 61.0,
+        "tollhouse_postgres_connections": 18.0,
+        "tollhouse_postgres_max_connections": 100.0,
+        "tollhouse_postgres_connect_failures_total": 3.0,
+    }
+    assert 99.0 == found["tollhouse_postgres_standby_lag_bytes", (("standby", "b"),)]
+    assert 0.5 == found["tollhouse_postgres_standby_lag_seconds", (("standby", "a"),)]
+    assert 3.0 == found["tollhouse_nodes", ()]
+    assert 1.0 == found["tollhouse_leases", (("state", "free"),)]
+    assert 1.0 == found["tollhouse_installation", (("installation", "i"),)]
+
+
+def test_what_a_role_may_not_see_has_no_series() -> None:
+    """So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series."""
+    for blind in (replace(DATABASE, standbys=None, oldest_transaction_s=None), replace(DATABASE, needs_standby=False)):
+        found = {name for name, _ in samples(Metrics().render(Snapshot(stats=STATS, database=blind)))}
+        assert "tollhouse_postgres_synchronous_standbys" not in found
+        assert ("tollhouse_postgres_oldest_transaction_seconds" in found) == (blind.standbys is not None)
+    assert not [name for name, _ in samples(Metrics().render(Snapshot(stats=STATS))) if "postgres" in name]
 
 
 @pytest.mark.asyncio

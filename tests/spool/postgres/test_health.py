@@ -1,0 +1,132 @@
+"""What the database says of itself: standbys, who waits, old transactions, and the gateways on it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from spool.clock import SystemClock
+from spool.errors import SpoolUnavailable
+from spool.postgres.database import Database
+from spool.postgres.health import health
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.migrations import migrate
+from spool.settings import LOCAL, REPLICATED
+from spool.storage import DatabaseHealth
+from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, programs
+
+pytestmark = pytest.mark.asyncio
+
+
+async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -> DatabaseHealth:
+    """The figures once they are so; the test's own time limit ends the wait."""
+    while not state(found := await health(database, REPLICATED)):
+        pass
+    return found
+
+
+@contextmanager
+def receiver(cluster: Server, place: Path) -> Iterator[None]:
+    """What takes the write-ahead log and confirms it, as a standby does."""
+    folder = programs()
+    assert folder is not None
+    dsn = f"{cluster.dsn.replace('dbname=postgres ', '')} application_name={STANDBY}"
+    command = [str(folder / "pg_receivewal"), "-D", str(place), "-d", dsn, "--synchronous", "--no-loop"]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_standby_is_seen_and_so_is_its_absence(database: Database, cluster: Server, tmp_path: Path) -> None:
+    """A commit that waits for it is counted, with how long it waits."""
+    await migrate(database)
+    with receiver(cluster, tmp_path):
+        cluster.change(synchronous_standby_names=STANDBY)
+        try:
+            found = await reaches(database, lambda one: any(standby.is_synchronous for standby in one.standbys or ()))
+            assert [STANDBY] == [one.name for one in found.standbys or ()]
+            assert (found.needs_standby, found.standby_waits) == (True, 0)
+        finally:
+            cluster.change(synchronous_standby_names="")
+    try:
+        await reaches(database, lambda one: one.standbys == [])
+        cluster.change(synchronous_standby_names=STANDBY)
+        create = database.sql("CREATE TABLE {schema}.held (n int)")
+        waiting = asyncio.create_task(database.transaction(lambda one: one.execute(create)))
+        found = await reaches(database, lambda one: one.standby_wait_s > 0.05)
+        assert 1 == found.standby_waits
+    finally:
+        cluster.change(synchronous_standby_names="")
+    await waiting
+
+
+async def test_who_waits_and_what_is_old_is_seen(database: Database, fresh_schema: Schema) -> None:
+    """A commit that waits for another gateway, and a transaction that somebody left open."""
+    await migrate(database)
+    await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
+    lock = database.sql("LOCK TABLE {schema}.held")
+    with psycopg.connect(fresh_schema.dsn) as forgotten:
+        forgotten.execute(lock)
+        appending = asyncio.create_task(database.append.transaction(lambda one: one.execute(lock)))
+        found = await reaches(database, lambda one: bool(one.head_waits and one.head_wait_s > 0.05))
+        assert (1, 0) == (found.head_waits, found.standby_waits)
+        assert (found.oldest_transaction_s or 0) > found.head_wait_s
+        assert 0 < found.connections < found.max_connections
+    await appending
+    found = await health(database, REPLICATED)
+    assert (0, 0.0) == (found.head_waits, found.head_wait_s)
+
+
+async def test_a_role_without_the_right_sees_its_own_alone(database: Database, fresh_schema: Schema) -> None:
+    """Standbys and transactions of others are then unknown, and not absent."""
+    await migrate(database)
+    role = f"reader_{fresh_schema.name}"
+    with psycopg.connect(fresh_schema.dsn, autocommit=True) as owner:
+        for statement in (
+            f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {fresh_schema.name} TO {role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {fresh_schema.name} TO {role}",
+        ):  # fmt: skip
+            owner.execute(statement.encode())
+        try:
+            limited = Database(f"{fresh_schema.dsn} user={role}", schema=fresh_schema.name)
+            found = await health(limited, LOCAL)
+            assert (found.standbys, found.oldest_transaction_s, found.needs_standby) == (None, None, False)
+            owner.execute(f"GRANT pg_monitor TO {role}".encode())
+            found = await health(limited, LOCAL)
+            assert ([], True) == (found.standbys, found.oldest_transaction_s is not None)
+            await limited.close()
+        finally:
+            owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+async def test_gateways_and_their_leases_are_counted(database: Database) -> None:
+    """One that would hold a lease is live; a lease that nobody holds yet is free."""
+    await migrate(database)
+    clock = SystemClock()
+    leases = PostgresLeases(database, clock, name="a", version="1")
+    running = asyncio.create_task(leases.run("retention", asyncio.Event().wait))  # type: ignore[arg-type]
+    found = await reaches(database, lambda one: one.leases_held == 1)
+    assert (1, 0) == (found.nodes, found.leases_free)
+    await database.run(lambda one: one.execute(database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")))
+    assert (1, 1) == ((found := await health(database, REPLICATED)).leases_held, found.leases_free)
+    running.cancel()
+    await leases.close()
+    assert 0 == (await health(database, REPLICATED)).nodes
+
+
+async def test_attempts_to_connect_that_failed_are_counted() -> None:
+    database = Database("host=127.0.0.1 port=1 dbname=none sslmode=disable")
+    assert 0 == database.failed_connections
+    with pytest.raises(SpoolUnavailable):
+        await health(database, LOCAL)
+    assert 1 == database.failed_connections
+    await database.close()
