@@ -106,8 +106,9 @@ kubernetes-tools: .venv-kubernetes/stamp  ## build helm and kustomize with Go, f
 
 RULES := deploy/kubernetes/kustomize/monitoring/prometheusrule.yaml
 
-# Kustomize cannot put a file into a field, so this one is written; Helm takes deploy/prometheus/rules.yaml as it is.
-kubernetes-rules:  ## write the alerts of deploy/prometheus into the manifests for Kustomize
+# Kustomize cannot put a file into a field, and Helm takes files of the chart alone, so both are written.
+kubernetes-rules:  ## write the alerts of deploy/prometheus into the chart and the manifests for Kustomize
+	@sed '/^#/d' deploy/prometheus/rules.yaml > deploy/kubernetes/helm/files/rules.yaml
 	@printf '%s\n' '# Written by `make kubernetes-rules` from deploy/prometheus/rules.yaml.' \
 	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' \
 	  'metadata:' '  name: tollhouse' '  namespace: tollhouse' 'spec:' > $(RULES)
