@@ -32,6 +32,7 @@ __all__ = [
     "Connection",
     "Database",
     "Lane",
+    "LockWaited",
     "Unconfirmed",
     "UniqueViolation",
     "parsed",
@@ -66,6 +67,10 @@ _log = logging.getLogger(__name__)
 
 class CommitUnknown(SpoolUnavailable):
     """The connection was lost while a transaction was committed: it stands, or it never happened."""
+
+
+class LockWaited(SpoolUnavailable):
+    """Another session held what was wanted for as long as one waits for a lock."""
 
 
 class Unconfirmed(SpoolUnavailable):
@@ -377,6 +382,8 @@ def _translated(error: psycopg.Error) -> Exception:
     """The error of spool/errors.py, by whose move is next. What breaks a key is for whoever wrote the statement."""
     if isinstance(error, errors.DiskFull):
         return SpoolFull("the disk of the database is full: make room there", retry_after_s=FULL_RETRY_S)
+    if isinstance(error, errors.LockNotAvailable):
+        return LockWaited(f"the database failed: {_said(error)}")
     if isinstance(error, psycopg.IntegrityError):
         return error
     if isinstance(error, psycopg.DataError):

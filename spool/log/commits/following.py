@@ -7,6 +7,7 @@ records are closed.
 
 from __future__ import annotations
 
+import logging
 import sys
 import zlib
 from array import array
@@ -25,6 +26,8 @@ from spool.log.runs import IdRun
 from spool.record import TOPICS
 
 SOONER_S = 300.0  # a row whose time is further ahead of the clock than this is not believed
+
+_log = logging.getLogger(__name__)
 
 ByTopic = tuple[int, ...]  # in the order of TOPICS
 
@@ -55,6 +58,9 @@ class NewIds(NamedTuple):
     hours: Sequence[int]
 
 
+NO_IDS = NewIds((), (), ())
+
+
 class _Packed(msgspec.Struct, array_like=True):
     """Places and hours are alike from one id to the next, so their differences take next to nothing."""
 
@@ -77,11 +83,18 @@ def pack_ids(plan: Plan) -> bytes:
 
 
 def unpack_ids(data: bytes) -> NewIds:
+    """ValueError when the bytes changed."""
     if not data:
-        return NewIds((), (), ())
-    packed = _packed.decode(data)
-    places, hours = _numbers("q", zlib.decompress(packed.places)), _numbers("q", zlib.decompress(packed.hours))
-    return NewIds(_numbers("Q", packed.ids), _sums(places), _sums(hours))
+        return NO_IDS
+    try:
+        packed = _packed.decode(data)
+        places, hours = (_sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours))
+    except (msgspec.MsgspecError, zlib.error) as error:
+        raise ValueError(f"the ids of a commit are damaged: {error}") from error
+    found = NewIds(_numbers("Q", packed.ids), places, hours)
+    if not len(found.ids) == len(places) == len(hours):
+        raise ValueError("the ids of a commit are damaged")
+    return found
 
 
 def of_topics(numbers: Mapping[str, int], default: int = 1) -> list[int]:
@@ -176,7 +189,11 @@ class Following:
             return self._open[0].at + self._hold_s if self._open else None
 
     def _learn(self, row: CommitRow, *, known_in_runs: bool = False) -> None:
-        new = unpack_ids(row.ids)
+        try:
+            new = unpack_ids(row.ids)
+        except ValueError as error:
+            _log.error("%s and left out", error, extra={"action": "ids_damaged", "commit": row.id})
+            new = NO_IDS
         ids: dict[int, int] = {}
         hours = []
         for id, place, hour in zip(new.ids, new.places, new.hours, strict=True):

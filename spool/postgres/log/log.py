@@ -33,7 +33,7 @@ from spool.log.receipts import Sealer
 from spool.log.retention import DrainRate, Reader, lowest_needed
 from spool.log.runs import count_repeats
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.postgres.database import CommitUnknown, Connection, Database, Unconfirmed
+from spool.postgres.database import CommitUnknown, Connection, Database, LockWaited, Unconfirmed
 from spool.postgres.log import finds, queries, store
 from spool.postgres.log.entries import Damage, Shelf, code, oldest, read_entries
 from spool.postgres.log.finds import BookedMeanwhile
@@ -46,6 +46,7 @@ REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 FOLLOW_S = 0.1  # between looks at what other nodes committed
 BOOK_S = 2.0  # between two countings of commits into the books, about
+STOPPED_S = 3.0  # in an append that is not waiting for the standby
 TICK_S = 1.0  # what is overdue for so long is closed by an empty commit, if nobody commits
 LOOK_AGAIN_S = 0.1  # of a reader that waits: the clock is a parameter and may jump
 STEP_S = 0.02  # what closes within this time is one change
@@ -219,6 +220,9 @@ class PostgresLog:
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning("a commit is looked up: %s", error, extra={"action": "commit_unknown"})
                 self._failed = str(error)
+            except LockWaited as error:
+                _log.warning("another node has the head for long: %s", error, extra={"action": "head_held"})
+                await self._end_stopped()
             except SpoolUnavailable as error:
                 self._failed = str(error)
                 if not group.attempts:
@@ -238,6 +242,15 @@ class PostgresLog:
             commit = Commit(seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed)
             notify(self._observer, commit)
         return kept.answers
+
+    async def _end_stopped(self) -> None:
+        """End the session of a process that stopped while it had the head: its group did not happen."""
+        seconds = {"seconds": STOPPED_S}
+        ended = await self._database.control.read(
+            lambda connection: connection.execute(self._database.sql(queries.END_STOPPED), seconds).fetchall()
+        )
+        if ended:
+            _log.error("the session of a node that had stopped was ended", extra={"action": "session_ended"})
 
     def _apply(self, attempt: _Attempt) -> None:
         was_at_rest = self._following.closes_at() is None
@@ -452,7 +465,10 @@ class PostgresLog:
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
         async with self._upkeep:
-            removed = await self._remove()
+            try:
+                removed = await self._remove()
+            except RemovedMeanwhile:
+                return True
         if not removed:
             self._no_room_at = now
         return removed > 0

@@ -7,7 +7,20 @@ from __future__ import annotations
 # Whoever has this lock is the only one who commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
 
-# The same, unless somebody has it.
+# A process may stop while it has the head: others look after it sooner than they wait for other locks.
+WAIT_FOR_HEAD = "SET LOCAL lock_timeout = '1s'"
+
+# End sessions of ours that have had the head for too long, but for those that wait for the standby.
+END_STOPPED = """
+    SELECT pg_terminate_backend(session.pid)
+      FROM pg_locks held JOIN pg_stat_activity session USING (pid)
+     WHERE held.locktype = 'relation' AND held.granted AND held.relation = '{schema}.heads'::regclass
+       AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+       AND session.usename = current_user AND session.application_name LIKE 'tollhouse append%%'
+       AND session.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
+       AND session.wait_event_type IS DISTINCT FROM 'Lock' AND session.wait_event IS DISTINCT FROM 'SyncRep'"""
+
+# The head, unless somebody has it.
 TRY_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE SKIP LOCKED"
 
 # The moment, and the standbys that COMMIT waits for.

@@ -77,6 +77,7 @@ def take_head(
 ) -> Head | None:
     """Lock the head and read what was committed since; None when it is not waited for and somebody has it."""
     with connection.pipeline():
+        connection.execute(database.sql(queries.WAIT_FOR_HEAD))
         head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
         since = {"id": last.id, "period": last.period}
         rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)

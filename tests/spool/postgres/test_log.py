@@ -16,6 +16,7 @@ from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
 from spool.postgres.log.log import REPLICATED, PostgresLog
+from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -235,3 +236,39 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
     assert [call(1, user="ada")[0]] == await everything(other)
     await add(other, call(1, team="search"))
     assert 1 == (await topic_terms(one))["amended_late"]
+
+
+async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone."""
+    monkeypatch.setattr("spool.postgres.log.log.STOPPED_S", 0.5)
+    log, stopped = await open_log(hold=0), await open_log(hold=0)
+    has_it = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(connection: Connection) -> None:
+        if not has_it.is_set():
+            connection.execute(stopped._database.sql(LOCK_HEAD))
+            loop.call_soon_threadsafe(has_it.set)
+            connection.execute("SELECT pg_sleep(25)")
+
+    holder = asyncio.create_task(stopped._database.append.transaction(stop))
+    await has_it.wait()
+
+    await add(log, call(1))
+
+    assert [call(1)[0]] == await everything(log)
+    await asyncio.gather(holder, return_exceptions=True)
+
+
+async def test_ids_that_were_damaged_stop_nobody(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
+    """A commit row whose ids cannot be read is followed without them."""
+    log = await open_log(hold=0)
+    await add(log, call(1))
+    text = log._database.sql("UPDATE {schema}.commits SET ids = '\\x00ff' WHERE id = 1")
+    await log._database.run(lambda connection: connection.execute(text))
+
+    other = await open_log(hold=0)
+    await add(other, call(2))
+
+    assert [call(1)[0], call(2)[0]] == await everything(other)
+    assert "ids of a commit are damaged" in caplog.text
