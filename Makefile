@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-browser test-faults test-integration test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots
 
 help:  ## list the targets
@@ -60,19 +60,24 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Three lanes on two cores: most parts wait for processes and disks for half of their time. The longest part begins first;
-# with a failure the others still run to their end.
+# Three lanes on two cores: most parts wait for processes and disks for half of their time. The longest part begins first,
+# so that no lane is left alone at the end; with a failure the others still run to their end.
 test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -k -j 3 test-integration test-program test-faults test-browser test-code lint audit
+	@$(MAKE) --no-print-directory -k -j 3 test-browser test-faults test-program test-code test-api test-integration test-deploy lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
-PROGRAM := tests/acceptance tests/clients tests/deploy
+PROGRAM := tests/acceptance
+DEPLOY := tests/bench tests/clients tests/deploy
 BROWSER := tests/browser
-FAULTS := tests/faults tests/bench
+FAULTS := tests/faults
+API := tests/integration/api tests/integration/mcp tests/integration/operator
 INTEGRATION := tests/integration
-test-program: $(VENV)/test.stamp $(VENV)/promtool.stamp
+test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(PROGRAM)
+
+test-deploy: $(VENV)/test.stamp $(VENV)/promtool.stamp $(VENV)/postgres.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(DEPLOY)
 
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(BROWSER)
@@ -81,10 +86,13 @@ test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(FAULTS)
 
 test-integration: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(INTEGRATION)
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
+
+test-api: $(VENV)/test.stamp $(VENV)/postgres.stamp
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(BROWSER) $(FAULTS) $(INTEGRATION))
+	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
