@@ -184,6 +184,14 @@ class ClusterTable:
             del self._clusters[id]
             self.version += 1
 
+    async def follow(self) -> None:
+        """Take in what other processes wrote or deleted."""
+        async with self._writing:
+            kept = {cluster.id: cluster for cluster in await self._rows.load()}
+            if kept != self._clusters:
+                self._clusters = kept
+                self.version += 1
+
     def _known(self, id: str) -> Cluster:
         known = self._clusters.get(id)
         if known is None:

@@ -197,6 +197,7 @@ class StreamBook:
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._known = {stream.name: stream for stream in streams}
         self._claimed: dict[str, tuple[Stream, int]] = {}
+        self._kept = frozenset(self._known)  # the names that were read last
 
     def find(self, name: str) -> Stream | None:
         claimed = self._claimed.get(name)
@@ -222,6 +223,18 @@ class StreamBook:
     def forget(self, name: str) -> None:
         """Forget a stream that was dropped."""
         self._known.pop(name, None)
+
+    def follow(self, streams: Sequence[Stream]) -> None:
+        """
+        Take in the streams as all processes have made them.
+
+        One that was never read is kept: its operations are committed at this moment.
+        """
+        names = frozenset(stream.name for stream in streams)
+        for name in self._kept - names:
+            self.forget(name)
+        self._known.update({stream.name: stream for stream in streams})
+        self._kept = names
 
     def learn(self, operations: Iterable[UnitCostOperation]) -> None:
         """Take in operations that reached the log without a claim."""

@@ -255,6 +255,10 @@ class ContainerFiles:
         """Take away what has had its time."""
         await self._kept.retain(has_upstream=has_upstream)
 
+    async def follow(self) -> None:
+        """Take in what other processes wrote."""
+        await self._kept.follow()
+
     async def stats(self) -> Sequence[ClusterFiles]:
         return await self.rows.clusters()
 

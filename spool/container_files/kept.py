@@ -125,6 +125,12 @@ class KeptFiles:
         self.sums.follow(pairs, gone, all_changes)
         self._news.set()
 
+    async def follow(self) -> None:
+        """Sum up anew if other processes wrote rows."""
+        async with self.lock:
+            if await self.sums.read_again(self.rows):
+                self._news.set()
+
     async def retain(self, *, has_upstream: bool) -> None:
         """Take away what has had its time."""
         now = self._clock.now()

@@ -28,10 +28,20 @@ class ContainerSums:
     @classmethod
     async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
         sums = cls(settings)
-        sums._books = dict(await rows.books())
-        sums._open = Counter(await rows.open_by_key())
-        sums._bytes = Counter({one.identity: one.bytes for one in await rows.clusters()})
+        await sums._read(rows)
         return sums
+
+    async def _read(self, rows: ContainerRows) -> None:
+        self._books = dict(await rows.books())
+        self._open = Counter(await rows.open_by_key())
+        self._bytes = Counter({one.identity: one.bytes for one in await rows.clusters()})
+
+    async def read_again(self, rows: ContainerRows) -> bool:
+        """Returns False, and reads nothing else, if the books are what they were."""
+        if self._books == await rows.books():
+            return False
+        await self._read(rows)
+        return True
 
     @property
     def size(self) -> int:

@@ -61,6 +61,10 @@ class MemoryRegistryRows:
             if (key := self._keys.get(id)) is not None:
                 self._keys[id] = replace(key, last_accessed=max(at, key.last_accessed or 0.0))
 
+    def accesses(self, since: float) -> Mapping[int, float]:
+        found = ((key.id, key.last_accessed) for key in self._keys.values())
+        return {id: at for id, at in found if at is not None and at >= since}
+
     def legacy_accessed(self) -> float | None:
         return self._legacy_accessed
 

@@ -136,6 +136,9 @@ class PostgresRegistryRows:
         ids = sorted(times)
         self._run(_ACCESSED, {"ids": ids, "times": [times[id] for id in ids]})
 
+    def accesses(self, since: float) -> Mapping[int, float]:
+        return dict(self._all("SELECT id, last_accessed FROM {schema}.keys WHERE last_accessed >= %s", since))
+
     def legacy_accessed(self) -> float | None:
         row = self._one("SELECT value FROM {schema}.registry_facts WHERE name = %s", _LEGACY_ACCESSED)
         return float(row[0]) if row else None

@@ -31,6 +31,7 @@ from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
+ACCESSES_S = 60.0  # how far back accesses are followed that other processes noted
 _REMEMBERED_DELETIONS = 10_000
 
 
@@ -187,11 +188,18 @@ class KeyTable:
             if 0 in times:
                 rows.note_legacy_access(times[0])
 
-        def apply(_: None) -> None:
-            for key_id in known.keys() & self._keys.keys():
-                self._keys[key_id] = replace(self._keys[key_id], last_accessed=known[key_id])
+        await self._changes.change(work, lambda _: self._note_accesses(known))
 
-        await self._changes.change(work, apply)
+    async def follow_accesses(self) -> None:
+        """Take in the last accesses that other processes noted."""
+        self._note_accesses(
+            await self._changes.read(lambda rows: rows.accesses(self._changes.clock.now() - ACCESSES_S))
+        )
+
+    def _note_accesses(self, times: Mapping[int, float]) -> None:
+        for key_id in times.keys() & self._keys.keys():
+            key = self._keys[key_id]
+            self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
 
     async def legacy_accessed(self) -> float | None:
         return await self._changes.read(lambda rows: rows.legacy_accessed())

@@ -91,6 +91,10 @@ class SqliteRegistryRows:
     def note_accesses(self, times: Mapping[int, float]) -> None:
         self._connection.executemany(_ACCESSED, [(at, id) for id, at in times.items()])
 
+    def accesses(self, since: float) -> Mapping[int, float]:
+        rows = self._all("SELECT id, last_accessed FROM keys WHERE last_accessed >= ?", since)
+        return {row["id"]: row["last_accessed"] for row in rows}
+
     def legacy_accessed(self) -> float | None:
         row = self._one("SELECT value FROM facts WHERE name = ?", _LEGACY_ACCESSED)
         return float(row["value"]) if row else None

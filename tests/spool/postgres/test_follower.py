@@ -1,0 +1,162 @@
+"""What each process looks at again and again: everything that it keeps in memory of what others write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from spool.clusters import ClusterTable, ReportedCluster
+from spool.container_files.files import ContainerFiles
+from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
+from spool.devices import Device, DeviceTable
+from spool.errors import SpoolUnavailable
+from spool.postgres.clusters import PostgresClusters
+from spool.postgres.container_contents import PostgresContents
+from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.database import Connection, Database
+from spool.postgres.devices import PostgresDevices
+from spool.postgres.migrations import migrate
+from spool.postgres.registry.follower import REST_EVERY, STREAMS_EVERY, Follower, Shared
+from spool.postgres.registry.store import PostgresRegistry
+from spool.postgres.streams import PostgresStreamRows, PostgresStreams
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
+from spool.settings import ContainerSettings
+from spool.streams import ALLOCATION, Stream, StreamBook
+from tests.moved_clock import MovedClock
+from tests.spool.postgres_cluster import Schema
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
+MILL = ReportedCluster(account="1", region="eu", name="mill")
+DEVICE = Device(id="laptop-1", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0)
+
+pytestmark = pytest.mark.asyncio
+
+
+class Node:
+    def __init__(self, database: Database, shared: Shared) -> None:
+        self.database = database
+        self.shared = shared
+        self.follower = Follower(shared, look_s=0.01)
+
+    async def looks(self, times: int) -> None:
+        for _ in range(times):
+            await self.follower.look()
+
+
+async def opened(database: Database, clock: MovedClock) -> Node:
+    await migrate(database)
+    streams = await PostgresStreams.open(database, clock)
+    rows, contents = PostgresContainerRows(database), PostgresContents(database)
+    shared = Shared(
+        registry=await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock),
+        devices=await DeviceTable.open(PostgresDevices(database)),
+        clusters=await ClusterTable.open(PostgresClusters(database), clock=clock),
+        streams=streams,
+        book=StreamBook(await streams.streams()),
+        container_files=await ContainerFiles.open(rows, contents, ContainerSettings(), clock),
+    )
+    return Node(database, shared)
+
+
+@pytest_asyncio.fixture
+async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
+    clock = MovedClock()
+    async with AsyncExitStack() as stack:
+        both = []
+        for _ in range(2):
+            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            stack.push_async_callback(database.close)
+            both.append(await opened(database, clock))
+            stack.push_async_callback(both[-1].shared.devices.close)
+        yield both[0], both[1]
+
+
+async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, Node]) -> None:
+    """Keys, devices and clusters: also what is gone."""
+    here, there = nodes[0].shared, nodes[1].shared
+    await here.devices.keep(DEVICE)
+    await here.clusters.report(MILL)
+    await nodes[1].looks(1)
+    assert ([DEVICE], ["mill"]) == (there.devices.all(), [cluster.name for cluster in there.clusters.all()])
+    await here.devices.delete(["laptop-1"], [])
+    await here.clusters.delete(MILL.id, ACTOR)
+    await nodes[1].looks(1)
+    assert ([], []) == (there.devices.all(), there.clusters.all())
+
+
+async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
+    """One that is dropped is forgotten; one whose operations are being committed is not."""
+    here, there = nodes
+    one = Stream(name="calls", type=ALLOCATION)
+
+    def put(connection: Connection) -> None:
+        PostgresStreamRows(connection, here.database).put_stream(one)
+
+    def drop(connection: Connection) -> None:
+        PostgresStreamRows(connection, here.database).drop_stream("calls")
+
+    await here.database.transaction(put)
+    with there.shared.book.claim(Stream(name="seats", type=ALLOCATION)):
+        pass
+    await there.looks(STREAMS_EVERY)
+    assert ["calls", "seats"] == [stream.name for stream in there.shared.book.all()]
+    await here.database.transaction(drop)
+    await there.looks(STREAMS_EVERY)
+    assert ["seats"] == [stream.name for stream in there.shared.book.all()]
+
+
+async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> None:
+    """When keys were used, when devices were heard, and what is in use of the limits of container metrics."""
+    here, there = nodes[0].shared, nodes[1].shared
+    key, _ = await here.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await here.devices.keep(DEVICE)
+    await nodes[1].looks(1)
+    await here.registry.keys.accessed({key.id: MovedClock().now()})
+    here.devices.touch("laptop-1", lambda known: replace(known, last_seen=9.0))
+    await here.devices.flush()
+    await here.container_files.announce(
+        ClusterIdentity("1", "eu", "mill"), [AnnouncedFile(reference="a")], ContainerSender(key="agent"), expires_at=9e9
+    )
+    await nodes[1].looks(REST_EVERY)
+    assert [MovedClock().now()] == [each.last_accessed for each in there.registry.keys.all()]
+    assert [9.0] == [each.last_seen for each in there.devices.all()]
+    assert 1 == there.container_files.sums.known
+
+
+async def test_a_look_that_fails_is_made_up_for(nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told and could not be read is read with the next look."""
+    here, there = nodes[0].shared, nodes[1].shared
+    await here.devices.keep(DEVICE)
+    await nodes[1].looks(1)
+    await here.devices.delete(["laptop-1"], [])
+
+    async def fails(self: PostgresDevices, ids: object) -> None:
+        raise SpoolUnavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDevices, "others", fails)
+        with pytest.raises(SpoolUnavailable):
+            await nodes[1].looks(1)
+    assert [DEVICE] == there.devices.all()
+    await nodes[1].looks(1)
+    assert [] == there.devices.all()
+
+
+async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
+    """Nobody calls it."""
+    here, there = nodes
+    there.follower.start()
+    _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await here.shared.devices.keep(DEVICE)
+    async with asyncio.timeout(30):
+        await there.shared.devices.changes()
+    assert [DEVICE] == there.shared.devices.all()
+    assert there.shared.registry.keys.find(secret) is not None
+    await there.follower.close()
