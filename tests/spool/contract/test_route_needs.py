@@ -11,6 +11,8 @@ import pytest_asyncio
 from spool.deliveries.rules import NOBODY_NEEDS
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.memory.deliveries import MemoryDeliveries
+from spool.postgres.deliveries.deliveries import PostgresDeliveries
+from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.deliveries.routes import needed_from, skip_below
@@ -41,6 +43,15 @@ async def needs(spooled: Spooled) -> Needs:
 
         async def skip(topic: str, number: int) -> int:
             return await database.transaction(lambda connection: skip_below(connection, topic, number))
+
+    elif isinstance(deliveries, PostgresDeliveries):
+        shared, routes = deliveries._database, PostgresRoutes(deliveries._database)
+
+        async def needed(topic: str) -> int | None:
+            return await shared.transaction(lambda connection: routes.needed_from(connection, topic))
+
+        async def skip(topic: str, number: int) -> int:
+            return await shared.transaction(lambda connection: routes.skip_below(connection, topic, number))
 
     else:
         assert isinstance(deliveries, MemoryDeliveries)

@@ -1,0 +1,372 @@
+"""
+The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever node.
+
+A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has changed; if
+something has, it begins again. So nobody holds a lock while he thinks. Each row says which session has it in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from spool.clock import Clock
+from spool.deliveries import ranges, routes, transitions
+from spool.deliveries.sent import SentDeliveries, Transition
+from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
+from spool.deliveries.values import (
+    OPEN,
+    UNKNOWN,
+    DeadLetter,
+    Delivery,
+    PartialRefusal,
+    RouteSpec,
+    RouteState,
+    UnknownDelivery,
+    UnsettledDelivery,
+)
+from spool.errors import NotThere, SpoolUnavailable
+from spool.log.books import topic_of
+from spool.postgres.database import Connection, Database
+from spool.postgres.deliveries import queries, rows
+from spool.postgres.deliveries.choosing import Choice, due, fresh_single, suspect
+from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.deliveries.rows import DeliveryRows
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.log.entries import accepted, code, oldest
+from spool.postgres.log.log import PostgresLog
+from spool.record import Record
+
+T = TypeVar("T")
+CLOSE_EVERY_S = 1.0  # between commits whose only purpose is to say what is closed
+ATTEMPTS = 20  # of a verb under which others change the same
+
+
+class Moved(Exception):
+    """What a change was made from is not so any more: the verb begins again."""
+
+
+class PostgresDeliveries(SentDeliveries):
+    _log: PostgresLog
+
+    def __init__(self, database: Database, *, log: PostgresLog, leases: PostgresLeases, clock: Clock) -> None:
+        super().__init__(log, clock)
+        self._database = database
+        self._leases = leases
+        self._routes = PostgresRoutes(database)
+        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
+        # One worker of a route chooses at a time, so that two do not want the same delivery.
+        self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # By the clock more is closed than the newest commit says, which alone counts: that is asked for now and then.
+        self._behind: defaultdict[str, bool] = defaultdict(bool)
+        self._closes_at = clock.monotonic()
+        self._named: frozenset[str] = frozenset()  # the routes of this node's configuration
+
+    # -- choosing what to send -------------------------------------------------------------------------------------
+
+    async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
+        names = sorted(spec.name for spec in specs)
+        await self._leases.join(names)
+        before = sorted(self._named - set(names))
+        session = self._session()
+
+        def work(connection: Connection) -> None:
+            if at_start:
+                for delivery, _ in session.deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
+                    self._require(session.write(connection, transitions.interrupted(delivery), [delivery]))
+                session.execute(connection, queries.TRY_AT_ONCE)
+            for spec in sorted(specs, key=lambda spec: spec.name):
+                highest = accepted(self._database, connection, spec.topic)
+                lowest = oldest(self._database, connection, spec.topic)
+                new = routes.begin(spec, accepted=highest, oldest=lowest)
+                values = {"name": new.name, "topic": new.topic, "required": new.required, **new.counts}
+                session.execute(connection, queries.DECLARE, values)
+            session.execute(connection, queries.ORPHAN, {"names": names, "before": before})
+
+        await self._transaction(work)
+        self._named = frozenset(names)
+        if at_start:
+            self._in_hand.clear()
+
+    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+        async with self._choosing[route]:
+            return await self._take(partial(due, at=now, max_records=max_records, below=below), route)
+
+    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+        def choose(choice: Choice) -> StoredDelivery | None:
+            suspects: int = choice.value(queries.SUSPECTS)
+            fresh = fresh_single(choice, at=now) if suspects < max_suspects else None
+            return fresh or suspect(choice, at=now)
+
+        async with self._choosing[route]:
+            return await self._take(choose, route)
+
+    async def next_due_at(self, route: str) -> float | None:
+        session, where = self._session(), self._where(route)
+
+        def read(connection: Connection) -> float | None:
+            at: float | None = session.execute(connection, queries.NEXT_DUE_AT, where).fetchone()[0]
+            return at
+
+        at = await self._database.read(read)
+        if self._behind[route]:
+            soon = self._clock.now() + CLOSE_EVERY_S
+            return soon if at is None else min(at, soon)
+        return at
+
+    # -- what became of it -----------------------------------------------------------------------------------------
+
+    async def mark(self, delivery: Delivery, mark: str) -> None:
+        session = self._session()
+        where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
+
+        def work(connection: Connection) -> bool:
+            marked = session.execute(connection, queries.MARK, where).rowcount
+            return bool(marked) or session.delivery(connection, queries.ONE, where) is None
+
+        if not await self._database.run(work):
+            raise self._taken_over(delivery)
+
+    async def restored(self, *, hold_back: str | None) -> None:
+        session = self._session()
+
+        def work(connection: Connection) -> None:
+            for delivery, _ in session.deliveries(connection, queries.EVERY_OPEN):
+                change = transitions.restored(delivery, hold_back=hold_back)
+                self._require(session.write(connection, change, [delivery]))
+            for row in session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
+                route = rows.route(row)
+                highest = accepted(self._database, connection, route.topic)
+                change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
+                self._require(session.write(connection, change, cut_from=route))
+
+        await self._transaction(work)
+
+    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
+        session = self._session()
+
+        def work(connection: Connection) -> list[StoredDelivery]:
+            known = session.route(connection, route)
+            for delivery, _ in session.deliveries(connection, queries.EVERY_FREE, self._where(route)):
+                change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
+                if change is not None:
+                    self._require(session.write(connection, change, [delivery]))
+            choice = Choice(session, connection, known, {})
+            change = transitions.hold_rest(known, accepted=choice.closed - 1, reason=reason)
+            self._require(session.write(connection, change, cut_from=known, is_closed=True))
+            found = [each.delivery for each in session.deliveries(connection, queries.UNKNOWNS)]
+            return [each for each in found if each.route == route and each.last_error == reason]
+
+        async with self._choosing[route]:  # nothing is taken meanwhile
+            await self._log.close_what_is_due()
+            found = await self._transaction(work)
+        return [transitions.show_unknown(each, topic_of(route)) for each in found]
+
+    async def hand_over(self, id: int, *, damaged: int) -> None:
+        await self._change(id, UNKNOWN, partial(transitions.hand_over, damaged=damaged))
+
+    async def unknowns(self) -> Sequence[UnknownDelivery]:
+        session = self._session()
+        found = await self._database.read(lambda connection: session.deliveries(connection, queries.UNKNOWNS))
+        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery, _ in found]
+
+    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+        found = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
+        if found is None:
+            raise NotThere("there is no delivery with this id that waits to be settled by hand")
+        return transitions.show_unknown(found, topic_of(found.route))
+
+    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+        session = self._session()
+
+        def read(connection: Connection) -> list[UnsettledDelivery]:
+            return [rows.unsettled(row) for row in session.execute(connection, queries.EVERY_UNSETTLED)]
+
+        return await self._database.read(read)
+
+    # -- routes ----------------------------------------------------------------------------------------------------
+
+    async def set_state(self, route: str, state: str, reason: str | None) -> None:
+        session, values = self._session(), {"route": route, "state": state, "reason": reason}
+        await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
+        self.version += 1
+
+    async def routes(self) -> Sequence[RouteState]:
+        now = self._clock.now()
+        return await self._database.snapshot(lambda connection: self._routes.states(connection, now))
+
+    async def drop(self, route: str) -> int:
+        session, where = self._session(), {"route": route}
+
+        def work(connection: Connection) -> int:
+            routes.check_drop(session.route(connection, route))
+            queued = self._routes.route_terms(connection)[route]["queued"]
+            session.execute(connection, queries.FORGET_DELIVERIES, where)
+            session.execute(connection, queries.FORGET_REFUSALS, where)
+            if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
+                raise Moved  # somebody's configuration has it again
+            return queued
+
+        return await self._transaction(work)
+
+    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+        session = self._session()
+
+        def work(connection: Connection) -> int:
+            known = session.route(connection, route)
+            span = {"topic": code(known.topic), "since": since, "until": until}
+            change = transitions.replay(
+                known,
+                committed=session.execute(connection, queries.COMMITTED, span),
+                unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
+            )
+            if not dry_run:
+                session.write(connection, change)
+            return sum(ranges.count(delivery.span) for delivery in change.added)
+
+        replayed = await self._database.run(work)
+        self.version += not dry_run
+        return replayed
+
+    # -- what destinations refused ---------------------------------------------------------------------------------
+
+    async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
+        session = self._session()
+
+        def read(connection: Connection) -> list[PartialRefusal]:
+            return rows.partial_refusals(session.execute(connection, queries.REFUSALS, {"route": route}))
+
+        return await self._database.read(read)
+
+    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+        session = self._session()
+
+        def read(connection: Connection) -> list[StoredDeadLetter]:
+            return [rows.dead_letter(row) for row in session.execute(connection, queries.DEAD, {"route": route})]
+
+        return await self._database.read(read)
+
+    async def dead_retry(self, ids: Sequence[int]) -> int:
+        def change(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+            return transitions.retry_dead(letter, route)
+
+        return await self._change_dead(ids, change)
+
+    async def dead_edit(self, id: int, record: Record) -> None:
+        def change(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+            return transitions.retry_dead(transitions.edit_dead([letter], record), route)
+
+        if not await self._change_dead([id], change):
+            transitions.edit_dead([], record)
+
+    async def dead_discard(self, ids: Sequence[int]) -> int:
+        return await self._change_dead(ids, lambda letter, _: transitions.discard_dead(letter))
+
+    # -- the parts -------------------------------------------------------------------------------------------------
+
+    def _session(self) -> DeliveryRows:
+        return DeliveryRows(self._database, self._leases.session)
+
+    def _where(self, route: str) -> dict[str, object]:
+        return {"route": route, "in_hand": list(self._in_hand[route])}
+
+    @staticmethod
+    def _require(written: list[StoredDelivery] | None) -> None:
+        if written is None:
+            raise Moved
+
+    async def _take(self, choose: Callable[[Choice], StoredDelivery | None], route: str) -> Delivery | None:
+        """What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is closed."""
+        session, where = self._session(), self._where(route)
+
+        def work(connection: Connection) -> tuple[StoredDelivery | None, int]:
+            for _ in range(ATTEMPTS):
+                choice = Choice(session, connection, session.route(connection, route), where)
+                taken = choose(choice)
+                if taken is not None or not choice.has_moved:
+                    break
+            return taken, choice.closed  # None also while others take all that there is: it is asked again soon
+
+        taken, closed = await self._database.run(work)
+        is_behind = self._log.closed_below(topic_of(route)) > closed
+        if taken is None and is_behind and self._clock.monotonic() >= self._closes_at:
+            self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
+            await self._log.close_what_is_due()
+            taken, closed = await self._database.run(work)
+            is_behind = self._log.closed_below(topic_of(route)) > closed
+        self._behind[route] = taken is None and is_behind
+        if taken is not None:
+            self.version += 1
+            self._in_hand[route][taken.id] = taken.fence
+        return taken
+
+    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+        session, in_hand = self._session(), self._in_hand[delivery.route]
+        where = {"id": delivery.id, "state": OPEN}
+
+        def work(connection: Connection) -> bool:
+            for _ in range(ATTEMPTS):
+                found = session.delivery(connection, queries.ONE, where)
+                if found is None:
+                    return True
+                if found.delivery.fence != delivery.fence:
+                    return False
+                if session.write(connection, transition(found.delivery), [found.delivery]) is not None:
+                    return True
+            raise SpoolUnavailable(f"{delivery.route}: others change the same delivery all the time")
+
+        try:
+            if not await self._database.run(work):
+                self._taken_over(delivery)
+            self.version += 1
+            self._log.settled()
+        finally:
+            if in_hand.get(delivery.id) == delivery.fence:
+                del in_hand[delivery.id]
+
+    async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
+        """The delivery as it was; None when there is none in that state."""
+        session = self._session()
+
+        def work(connection: Connection) -> StoredDelivery | None:
+            for _ in range(ATTEMPTS):
+                found = session.delivery(connection, queries.ONE, {"id": id, "state": state})
+                if found is None or session.write(connection, transition(found.delivery), [found.delivery]) is not None:
+                    return found and found.delivery
+            raise SpoolUnavailable(f"others change the delivery {id} all the time")
+
+        found = await self._database.run(work)
+        self.version += 1
+        return found
+
+    async def _change_dead(
+        self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
+    ) -> int:
+        """Change the dead letters that are there, all or none; how many they are."""
+        session = self._session()
+
+        def work(connection: Connection) -> int:
+            found = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
+            letters = [rows.dead_letter(row) for row in found]
+            changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
+            for each in changes:
+                self._require(session.write(connection, each))
+            return len(letters)
+
+        changed = await self._transaction(work)
+        self.dead_version += 1
+        return changed
+
+    async def _transaction(self, work: Callable[[Connection], T]) -> T:
+        """All of it or nothing; again when something moved under it."""
+        for _ in range(ATTEMPTS):
+            try:
+                done = await self._database.transaction(work)
+            except Moved:
+                continue
+            self.version += 1
+            return done
+        raise SpoolUnavailable("others change the same deliveries all the time: repeat it")

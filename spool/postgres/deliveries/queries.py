@@ -1,0 +1,294 @@
+"""Every statement of the deliveries, named, with a sentence about what it is for. There is one shard: 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from spool.deliveries.rules import STUCK_AFTER
+from spool.deliveries.stored import COUNTS
+from spool.postgres.leases import LIVE, NAMED_S
+
+# The columns of a delivery that a transition changes, and those that are given to a new one, with their types.
+CHANGED: Mapping[str, str] = {
+    "owner": "uuid",
+    "fence": "bigint",
+    "state": "text",
+    "not_before": "float8",
+    "attempts": "integer",
+    "idempotency_key": "text",
+    "ambiguous": "boolean",
+    "server_errors": "integer",
+    "passed": "bigint",
+    "refusals": "integer",
+    "refused_at": "float8",
+    "proof": "bigint",
+    "last_error": "text",
+    "mark": "text",
+    "sending": "boolean",
+    "answer": "text",
+    "same_answers": "integer",
+}
+INSERTED: Mapping[str, str] = {
+    "route": "text",
+    "first": "bigint",
+    "last": "bigint",
+    "replay": "boolean",
+    **CHANGED,
+    "kept_at": "float8",
+    "kept": "bytea",
+}
+DELIVERY_COLUMNS = ("id", *INSERTED)
+ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
+DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
+REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
+
+
+def _of(table: str, columns: Iterable[str]) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns)
+
+
+# -- deliveries --------------------------------------------------------------------------------------------------------
+
+# A delivery, the topic of its route and how many deliveries the route had accepted so far.
+_DELIVERY = f"""
+    SELECT {_of("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
+      FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
+     WHERE d.shard = 0"""
+
+# It is in nobody's hand: of nobody, of this session and not being sent, or of a session that is over.
+_FREE = f"""(d.owner IS NULL OR (d.owner = %(me)s AND d.id <> ALL(%(in_hand)s::bigint[]))
+            OR (d.owner <> %(me)s
+                AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = d.owner AND n.{LIVE})))"""
+_FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE}"
+
+# The oldest that may be sent now, of the backlog before those of a replay.
+DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
+
+# How many of the backlog wait, beside those of `StoredDelivery.waits_apart`.
+WAITING = f"""
+    SELECT count(*) FROM {{schema}}.deliveries d
+     WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE}
+       AND NOT (d.first = d.last AND (d.refusals > 0 OR d.server_errors >= {STUCK_AFTER}))"""
+
+# A single record that was never refused alone.
+FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
+       AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= %(at)s
+  ORDER BY d.replay, d.first LIMIT 1"""
+
+# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes whole.
+SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
+  ORDER BY d.replay, d.first LIMIT 1"""
+
+# The newest delivery of several records: its last one is as far from the refused ones as can be had.
+NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
+  ORDER BY d.replay, d.first DESC LIMIT 1"""
+
+# All of a route that are in nobody's hand.
+EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id"
+
+# All that a session has in hand no more, this one's among them.
+INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.id"
+
+# One delivery in some state.
+ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
+
+# All that are open.
+EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id"
+
+# All whose outcome is unknown, oldest first.
+UNKNOWNS = f"{_DELIVERY} AND d.state = 'unknown' ORDER BY d.id"
+
+# What the operator sees of every delivery; the records that some bring along stay where they are.
+UNSETTLED_COLUMNS = ("id", "route", "first", "last", "state", "replay", "attempts", "not_before", "last_error")
+EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
+
+# Open deliveries of a route below a number that need its entries.
+BELOW = f"""{_DELIVERY}
+       AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
+
+# How many single records of a route were refused alone.
+SUSPECTS = """
+    SELECT count(*) FROM {schema}.deliveries
+     WHERE shard = 0 AND route = %(route)s AND state = 'open' AND refusals > 0"""
+
+# When the earliest waiting delivery may be sent again.
+NEXT_DUE_AT = f"""
+    SELECT min(d.not_before) FROM {{schema}}.deliveries d
+     WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE}"""
+
+# Numbers of a route that a replay leaves alone.
+UNSETTLED = """
+    SELECT first, last FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s
+     UNION ALL
+    SELECT number, number FROM {schema}.dead WHERE shard = 0 AND route = %(route)s"""
+
+MARK = """
+    UPDATE {schema}.deliveries SET mark = %(mark)s
+     WHERE shard = 0 AND id = %(id)s AND fence = %(fence)s AND state = 'open'"""
+
+# Routes that no other gateway runs try at once what waited.
+TRY_AT_ONCE = f"""
+    UPDATE {{schema}}.deliveries d SET not_before = 0
+     WHERE d.shard = 0 AND d.not_before <> 0
+       AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
+                        WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes))"""
+
+# -- routes ------------------------------------------------------------------------------------------------------------
+
+# One route, every route, or those of a topic that may be skipped.
+ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
+EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
+OPTIONAL = f"""
+    SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes
+     WHERE shard = 0 AND topic = %(topic)s AND NOT required ORDER BY name"""
+
+# Every route with its `Backlog`: replays stand apart from its progress and its terms.
+ROUTES = f"""
+    SELECT {_of("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
+      FROM {{schema}}.routes r,
+           LATERAL (SELECT coalesce(sum(last - first + 1) FILTER (WHERE state = 'open' AND NOT replay), 0)::bigint,
+                           min(first) FILTER (WHERE state = 'open' AND NOT replay AND kept IS NULL),
+                           min(kept_at) FILTER (WHERE state = 'open' AND NOT replay),
+                           count(*) FILTER (WHERE state = 'open' AND first = last AND server_errors >= {STUCK_AFTER}),
+                           coalesce(sum(last - first + 1) FILTER (WHERE state = 'unknown'), 0)::bigint
+                      FROM {{schema}}.deliveries WHERE shard = 0 AND route = r.name)
+                   AS d (records, oldest, kept_at, stuck, unknown)
+     WHERE r.shard = 0 ORDER BY r.name"""
+
+# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with it.
+NEEDED = """
+    SELECT count(*), min(r.next) FILTER (WHERE r.required),
+           (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route
+             WHERE d.shard = 0 AND q.topic = %(topic)s AND q.required AND d.kept IS NULL)
+      FROM {schema}.routes r WHERE r.shard = 0 AND r.topic = %(topic)s"""
+
+# A route of the configuration: what is there already keeps its place.
+DECLARE = f"""
+    INSERT INTO {{schema}}.routes (name, topic, required, named_at, {", ".join(COUNTS)})
+    VALUES (%(name)s, %(topic)s, %(required)s, {{now}}, {", ".join(f"%({name})s" for name in COUNTS)})
+    ON CONFLICT (shard, name)
+    DO UPDATE SET required = excluded.required, orphaned = false, named_at = excluded.named_at"""
+
+# Routes that this gateway named before and names no more, or nobody has named for long, unless another one names them.
+ORPHAN = f"""
+    UPDATE {{schema}}.routes r SET orphaned = true
+     WHERE r.shard = 0 AND NOT r.orphaned AND r.name <> ALL(%(names)s::text[])
+       AND (r.name = ANY(%(before)s::text[]) OR r.named_at < {{now}} - {NAMED_S})
+       AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
+                        WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
+SET_STATE = "UPDATE {schema}.routes SET state = %(state)s, reason = %(reason)s WHERE shard = 0 AND name = %(route)s"
+
+# A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked elsewhere.
+FORGET_DELIVERIES = """
+    WITH own AS MATERIALIZED (
+        SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
+    DELETE FROM {schema}.deliveries d USING own WHERE d.shard = 0 AND d.id = own.id"""
+FORGET_REFUSALS = "DELETE FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s"
+FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s AND orphaned"
+
+# -- what destinations refused -----------------------------------------------------------------------------------------
+
+DEAD = f"""
+    SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
+     WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id"""
+DEAD_LETTERS = f"""
+    SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id"""
+REFUSALS = f"""
+    SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
+     WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
+
+# The newest partial refusals of a route stay.
+PRUNE_REFUSALS = """
+    DELETE FROM {schema}.refusals
+     WHERE shard = 0 AND route = %(route)s
+       AND id <= (SELECT id FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s
+                   ORDER BY id DESC LIMIT 1 OFFSET %(kept)s)"""
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+# Numbers committed in a span of time.
+COMMITTED = """
+    SELECT first, first + count - 1 FROM {schema}.entries
+     WHERE shard = 0 AND topic = %(topic)s::smallint AND at >= %(since)s AND at < %(until)s
+       AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
+  ORDER BY first"""
+
+# -- a change of a route -----------------------------------------------------------------------------------------------
+
+
+@cache
+def change(
+    *,
+    removed: bool,
+    changed: bool,
+    added: bool,
+    counts: tuple[str, ...],
+    is_closed: bool,
+    refusal: bool,
+    dead: bool,
+    letter: bool,
+) -> str:
+    """
+    One statement for everything that a change does, or nothing of it.
+
+    Its conditions: the deliveries that it was made from are in the state, and under the fence, in which they were read;
+    a dead letter that goes is there; numbers are cut from where they were read, and with `is_closed` they are closed.
+    """
+    parts = [
+        """basis AS MATERIALIZED (
+               SELECT d.id FROM {schema}.deliveries d,
+                      unnest(%(ids)s::bigint[], %(fences)s::bigint[], %(states)s::text[]) AS b (id, fence, state)
+                WHERE d.shard = 0 AND d.id = b.id AND d.fence = b.fence AND d.state = b.state
+             ORDER BY d.id FOR UPDATE OF d)"""
+    ]
+    conditions = ["(SELECT count(*) FROM basis) = cardinality(%(ids)s::bigint[])"]
+    if letter:
+        parts.append(
+            """undead AS (DELETE FROM {schema}.dead WHERE shard = 0 AND id = %(letter)s RETURNING id)""",
+        )
+        conditions.append("EXISTS (SELECT FROM undead)")
+    if is_closed:
+        conditions.append(
+            """(SELECT closed[%(place)s::integer] FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1)
+               >= %(next)s::bigint + %(was)s::bigint"""
+        )
+    parts.append(f"may AS MATERIALIZED (SELECT 1 WHERE {' AND '.join(conditions)})")
+    go = "EXISTS (SELECT FROM may)"
+    if counts:
+        sums = ", ".join(f"{name} = {name} + %({name})s" for name in counts)
+        was = "AND next = %(was)s" if "next" in counts else ""
+        parts.append(
+            f"""counted AS (UPDATE {{schema}}.routes SET {sums}
+                             WHERE shard = 0 AND name = %(route)s {was} AND {go} RETURNING name)"""
+        )
+        if "next" in counts:
+            go = "EXISTS (SELECT FROM counted)"
+    if removed:
+        parts.append(
+            f"gone AS (DELETE FROM {{schema}}.deliveries WHERE shard = 0 AND id = ANY(%(removed)s::bigint[]) AND {go})"
+        )
+    if changed:
+        sets = ", ".join(f"{name} = %(set_{name})s::{type}" for name, type in CHANGED.items())
+        parts.append(f"moved AS (UPDATE {{schema}}.deliveries SET {sets} WHERE shard = 0 AND id = %(id)s AND {go})")
+    if added:
+        arrays = ", ".join(f"%(new_{name})s::{type}[]" for name, type in INSERTED.items())
+        names = ", ".join(INSERTED)
+        parts.append(
+            f"""added AS (INSERT INTO {{schema}}.deliveries ({names})
+                          SELECT {names} FROM unnest({arrays}) WITH ORDINALITY AS new ({names}, place)
+                           WHERE {go} ORDER BY place RETURNING id, first)"""
+        )
+    if refusal:
+        values = ", ".join(f"%(refused_{name})s" for name in REFUSAL_COLUMNS)
+        parts.append(
+            f"""refused AS (INSERT INTO {{schema}}.refusals ({", ".join(REFUSAL_COLUMNS)})
+                            SELECT {values} WHERE {go})"""
+        )
+    if dead:
+        values = ", ".join(f"%(dead_{name})s" for name in DEAD_COLUMNS[1:])
+        parts.append(
+            f"aside AS (INSERT INTO {{schema}}.dead ({', '.join(DEAD_COLUMNS[1:])}) SELECT {values} WHERE {go})"
+        )
+    ids = "ARRAY(SELECT id FROM added ORDER BY id)" if added else "'{}'::bigint[]"
+    return f"WITH {', '.join(parts)} SELECT {go}, {ids}"

@@ -1,0 +1,86 @@
+"""
+What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the rest.
+
+Methods take a connection, so that the log calls them inside its own transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from spool.deliveries import routes, rules, transitions
+from spool.deliveries.routes import Backlog
+from spool.deliveries.stored import StoredRoute
+from spool.deliveries.values import RouteState
+from spool.errors import SpoolUnavailable
+from spool.postgres.database import Connection, Database
+from spool.postgres.deliveries import queries, rows
+from spool.postgres.deliveries.rows import DeliveryRows
+from spool.postgres.log.entries import accepted, committed_at
+
+NOBODY = UUID(int=0)
+
+
+class PostgresRoutes:
+    """Asked by the log; it has no delivery in hand."""
+
+    def __init__(self, database: Database) -> None:
+        self._session = DeliveryRows(database, NOBODY)
+        self._database = database
+
+    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
+        """The terms of every route, `queued` among them; replays stand apart."""
+        return {
+            route.name: routes.terms(route, backlog, accepted=accepted(self._database, connection, route.topic))
+            for route, backlog in self._with_backlog(connection)
+        }
+
+    def states(self, connection: Connection, now: float) -> Sequence[RouteState]:
+        """Every route as the operator sees it."""
+        return [
+            routes.state(
+                route,
+                backlog,
+                accepted=accepted(self._database, connection, route.topic),
+                committed_at=committed_at(self._database, connection, route.topic, routes.progress(route, backlog)),
+                now=now,
+            )
+            for route, backlog in self._with_backlog(connection)
+        ]
+
+    def needed_from(self, connection: Connection, topic: str) -> int | None:
+        """
+        The lowest number that a required route still has to read; None when no route is on the topic.
+
+        NOBODY_NEEDS when all of them may be skipped.
+        """
+        on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
+        if not on_topic:
+            return None
+        needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
+        return needed
+
+    def skip_below(self, connection: Connection, topic: str, number: int) -> int:
+        """
+        Give up what optional routes have not delivered below a number; returns the records, summed over the routes.
+
+        SpoolUnavailable, for the transaction to end with, when somebody moved a route meanwhile.
+        """
+        total = 0
+        for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
+            route = rows.route(row)
+            where = {"route": route.name, "number": number}
+            below = [one.delivery for one in self._session.deliveries(connection, queries.BELOW, where)]
+            change = transitions.skip(route, below, number)
+            if not any(change.counts.values()) and not change.removed:
+                continue
+            if self._session.write(connection, change, below, cut_from=route) is None:
+                raise SpoolUnavailable(f"{route.name} was sent from while its oldest records were given up")
+            total += change.counts["skipped"]
+        return total
+
+    def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+        width = len(queries.ROUTE_COLUMNS)
+        for row in self._session.execute(connection, queries.ROUTES).fetchall():
+            yield rows.route(row[:width]), Backlog(*row[width:])

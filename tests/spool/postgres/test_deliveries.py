@@ -1,0 +1,200 @@
+"""Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
+from spool.errors import NotAllowed, TakenOver
+from spool.postgres.database import Database
+from spool.postgres.deliveries.deliveries import PostgresDeliveries
+from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.leases import NAMED_S, SESSION_S, PostgresLeases
+from spool.postgres.log.log import PostgresLog
+from spool.postgres.migrations import migrate
+from spool.settings import LOCAL, SpoolSettings
+from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
+from tests.moved_clock import MovedClock
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+OTHER = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
+
+
+class Node(Spooled):
+    """A gateway with a log, deliveries and a session of its own."""
+
+    leases: PostgresLeases
+    follow: Callable[[], Awaitable[None]]
+
+    async def take(self, *, max_records: int = 10) -> Delivery | None:
+        return await self.deliveries.due(ROUTE, now=self.clock.now(), max_records=max_records)
+
+    async def taken(self, *, max_records: int = 10) -> Delivery:
+        delivery = await self.take(max_records=max_records)
+        assert delivery is not None
+        return delivery
+
+    async def deliver(self, delivery: Delivery) -> None:
+        await self.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+
+    async def routes(self) -> dict[str, str]:
+        return {route.name: route.state for route in await self.deliveries.routes()}
+
+
+Opener = Callable[[str], Awaitable[Node]]
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]:
+    """Opens gateways on one database; records are closed at once."""
+    async with AsyncExitStack() as stack:
+
+        async def opener(name: str) -> Node:
+            database = Database(fresh_schema.dsn, schema=fresh_schema.name, clock=clock)
+            stack.push_async_callback(database.close)
+            await migrate(database)
+            leases = PostgresLeases(database, clock, name=name, version="1.2.3")
+            stack.push_async_callback(leases.close)
+            log = PostgresLog(
+                database,
+                settings=SpoolSettings(hold=0),
+                clock=clock,
+                secret=b"s" * 32,
+                routes=PostgresRoutes(database),
+                durability=LOCAL,
+            )
+            await log.open()
+            stack.push_async_callback(log.close)
+            deliveries = PostgresDeliveries(database, log=log, leases=leases, clock=clock)
+            opened = Node(log=log, deliveries=deliveries, clock=clock)
+            opened.leases, opened.follow = leases, log.follow
+            return opened
+
+        yield opener
+
+
+async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(node: Opener, clock: MovedClock) -> None:
+    """Not before its session is over, under the same key, and it may have been taken; a late answer changes nothing."""
+    first, second = await node("a"), await node("b")
+    await first.deliveries.declare([SPEC])
+    await second.deliveries.declare([SPEC])
+    await first.add(calls(1, 10))
+    lost = await first.taken()
+    assert None is await second.take()
+    clock.move(SESSION_S + 0.1)
+    again = await second.taken()
+    assert (lost.idempotency_key, 1, 10, True) == (
+        again.idempotency_key, again.first, again.last, again.ambiguous,
+    )  # fmt: skip
+    await first.deliver(lost)
+    with pytest.raises(TakenOver):
+        await first.deliveries.mark(lost, "7 42")
+    assert ({"queued": 10}, 2) == (await first.terms(), first.deliveries.fenced)
+    await second.deliver(again)
+    await first.deliver(lost)
+    assert ({"delivered": 10}, 10) == (await first.terms(), (await second.state()).ambiguous)
+    assert [] == list((await second.log.verify()).imbalances)
+
+
+async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: MovedClock) -> None:
+    """The gateway was slow, and what it sent arrived."""
+    slow, other = await node("a"), await node("b")
+    await slow.deliveries.declare([SPEC])
+    await slow.add(calls(1, 10))
+    late = await slow.taken()
+    clock.move(3600)
+    await slow.deliver(late)
+    assert ({"delivered": 10}, None) == (await slow.terms(), await other.take())
+
+
+async def test_a_start_leaves_what_others_send(node: Opener) -> None:
+    """Nothing in another gateway's hand becomes ambiguous, and what waits there goes on waiting."""
+    first, second = await node("a"), await node("b")
+    await first.deliveries.declare([SPEC])
+    await first.add(calls(1, 20))
+    in_hand, waiting = await first.taken(), await first.taken()
+    later = first.clock.now() + 60
+    await first.deliveries.retry(waiting, reason="503", not_before=later, answer="503")
+    await second.deliveries.declare([SPEC])
+    assert (None, later) == (await second.take(), await second.deliveries.next_due_at(ROUTE))
+    await first.deliver(in_hand)
+    assert ({"delivered": 10, "queued": 10}, 0) == (await second.terms(), (await second.state()).ambiguous)
+
+
+async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
+    """A lease that two believed in would cost no record and send none twice."""
+    nodes = [await node("a"), await node("b")]
+    for each in nodes:
+        await each.deliveries.declare([SPEC])
+    await nodes[0].add(calls(1, 60))
+    sent: list[tuple[int, int]] = []
+
+    async def send(one: Node) -> None:
+        while (delivery := await one.take(max_records=3)) is not None:
+            sent.append((delivery.first, delivery.last))
+            if delivery.attempts == 0 and delivery.first % 2:
+                await one.deliveries.retry(delivery, reason="503", not_before=0.0, answer="503")
+            else:
+                await one.deliver(delivery)
+            await one.follow()
+
+    await nodes[1].follow()
+    await asyncio.gather(*(send(each) for each in (*nodes, *nodes)))
+    assert ({"delivered": 60}, {"delivered": 60}) == (await nodes[0].terms(), await nodes[1].terms())
+    assert 30 == len(sent)  # each of twenty once, and half of them again
+    assert [0, 0] == [each.deliveries.fenced for each in nodes]
+
+
+async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: MovedClock) -> None:
+    """A route that some live gateway names stays, and one that nobody names is orphaned after a while."""
+    first, second = await node("a"), await node("b")
+    await first.deliveries.declare([SPEC])
+    await second.deliveries.declare([SPEC, OTHER])
+    await first.deliveries.declare([OTHER])
+    assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
+    with pytest.raises(NotAllowed):
+        await first.deliveries.drop(ROUTE)
+    await second.leases.close()
+
+    async def look(times: int) -> None:
+        for _ in range(times):
+            clock.move(NAMED_S / 20)
+            await first.leases.look()
+
+    await look(17)
+    assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
+    await look(4)
+    assert {ROUTE: "orphaned", OTHER.name: "running"} == await first.routes()
+    assert 0 == await first.deliveries.drop(ROUTE)
+
+
+async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener) -> None:
+    """Whichever node he reaches: dead letters, unknown arrivals, states and replays are of the database."""
+    first, second = await node("a"), await node("b")
+    await first.deliveries.declare([SPEC])
+    await first.add(calls(1, 3))
+    await first.deliveries.set_aside(await first.taken(max_records=1), error="400", status="400")
+    await first.deliveries.unknown(await first.taken(max_records=1), reason="cut off")
+    await first.deliver(await first.taken(max_records=1))
+    (letter,) = await second.deliveries.dead()
+    (unknown,) = await second.deliveries.unknowns()
+    assert 1 == await second.deliveries.dead_retry([letter.id])
+    await second.deliveries.resolve(unknown.id, sent=False)
+    assert 1 == await second.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=False)
+    for _ in range(3):
+        await first.deliver(await first.taken())
+    assert {"delivered": 3} == await second.terms()
+    await second.deliveries.set_state(ROUTE, "parked", "401")
+    assert {ROUTE: "parked"} == await first.routes()
+    assert [] == list((await first.log.verify()).imbalances)
