@@ -14,13 +14,11 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RUNNING, RouteState
 from spool.errors import SpoolError
-from spool.leases import BILLING, Leases, SoleNode
+from spool.leases import Leases, SoleNode, lease_of
 from spool.log.protocols import Log
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-# By route and sync, the lease under which it runs if it is not its own: these two send to one place in turn.
-LEASES = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 FLUSH_S = 1.0  # at a stop, for what waited to be sent together
 
 
@@ -173,7 +171,7 @@ class Forwarder:
         async def run() -> None:
             if before:  # two that send at once would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(LEASES.get(name, name), send, finish=loop.let_go)
+            await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.poke)
 
         async def send() -> None:
             await loop.run(await self._state_of(name))
@@ -182,7 +180,7 @@ class Forwarder:
 
     def _start_sync(self, sync: Sync) -> None:
         name = sync.state().name
-        run = self._leases.run(LEASES.get(name, name), sync.run)
+        run = self._leases.run(lease_of(name), sync.run, wake=sync.poke)
         self._start(name, run, work=sync, stamps=sync.stamps, close=sync.close)
 
     def _start(

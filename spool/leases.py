@@ -22,6 +22,12 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 # The lease of all that sends billing drops upstream: two that did so at once would replace each other's.
 BILLING = "billing"
+_SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
+
+
+def lease_of(route: str) -> str:
+    """Under which lease a route, or a table that is brought upstream, is sent."""
+    return _SHARED.get(route, route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +47,20 @@ class NodeState:
 class Leases(Protocol):
     """What this gateway may run now."""
 
-    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         """
         Run `work` whenever this gateway holds the lease, for as long as it does; several may run under one name.
 
         It is cancelled when the lease is lost. When another gateway is to have it, `finish` asks it to end by itself,
-        without which it is cancelled. Returns when `work` ends unasked, and raises what it raises.
+        without which it is cancelled. `wake` is called when an operator gave it something to do at another gateway.
+        Returns when `work` ends unasked, and raises what it raises.
         """
         ...
 
@@ -58,7 +72,14 @@ class Leases(Protocol):
 class SoleNode:
     """The leases of a storage that one process has for itself: all of them are held at once."""
 
-    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         await work()
 
     async def nodes(self) -> Sequence[NodeState]:
@@ -70,6 +91,7 @@ class _Run:
     """One caller of `run`."""
 
     finish: Callable[[], None] | None
+    wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
     is_asked: bool = False  # to end
 
@@ -87,9 +109,16 @@ class HeldTasks:
         """The leases that somebody here would run under, or does."""
         return frozenset(self._runs)
 
-    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         """See `Leases.run`. Where the storage cannot be reached for a while, `work` begins again."""
-        run = _Run(finish)
+        run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
             while True:
@@ -114,6 +143,12 @@ class HeldTasks:
         self.held.add(name)
         gained, self._gained = self._gained, asyncio.Event()
         gained.set()
+
+    def wake(self, name: str) -> None:
+        """Have what runs under the lease look at once for something to do."""
+        for run in self._running(name):
+            if run.wake is not None:
+                run.wake()
 
     def lose(self, name: str) -> None:
         """Cut off what runs under a lease that somebody else may have by now."""

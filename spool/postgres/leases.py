@@ -13,7 +13,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 from uuid import UUID, uuid4
@@ -55,7 +55,8 @@ ORPHAN = f"""
 
 ADD = """
     INSERT INTO {schema}.leases (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"""
-LEASES = "SELECT name, node FROM {schema}.leases"
+LEASES = "SELECT name, node, woken FROM {schema}.leases"
+WAKE = "UPDATE {schema}.leases SET woken = woken + 1 WHERE name = %(name)s"
 WANTED = f"SELECT id, wants FROM {{schema}}.nodes WHERE {LIVE}"
 TAKE = f"""
     WITH free AS MATERIALIZED (
@@ -76,11 +77,10 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What the database says: the leases of this session, how many are its share, and whether the session goes on."""
+    """What the database says: the leases of this session, and whether the session goes on."""
 
     is_live: bool
-    leases: frozenset[str] = frozenset()
-    share: int = 0
+    leases: Mapping[str, int] = field(default_factory=dict)  # with how often each was woken
     surplus: str | None = None  # one that another gateway wants and has room for
 
 
@@ -99,6 +99,7 @@ class PostgresLeases:
         self._tasks = HeldTasks()
         self._routes: frozenset[str] = frozenset()
         self._known: frozenset[str] = frozenset()  # leases that have a row
+        self._woken: Mapping[str, int] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
@@ -114,12 +115,19 @@ class PostgresLeases:
         """The leases under which tasks run now."""
         return frozenset(self._tasks.held)
 
-    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         """See `spool.leases`."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="leases")
         self._asked.set()
-        await self._tasks.run(name, work, finish=finish)
+        await self._tasks.run(name, work, finish=finish, wake=wake)
 
     async def nodes(self) -> Sequence[NodeState]:
         def read(connection: Connection) -> list[NodeState]:
@@ -143,6 +151,11 @@ class PostgresLeases:
         """Name the routes of this gateway's configuration; a session begins if there is none."""
         self._routes = frozenset(routes)
         await self.look()
+
+    async def wake(self, name: str) -> None:
+        """Have whoever runs under a lease look for something to do, within a second."""
+        with suppress(SpoolError):  # then it looks later, by itself
+            await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def look(self) -> None:
         """Renew the session, take what is free and due to this gateway, begin and end tasks accordingly."""
@@ -208,28 +221,36 @@ class PostgresLeases:
         self._execute(connection, ORPHAN)
         wanted = {id: frozenset(names) for id, names in self._execute(connection, WANTED)}
         share = _share(wanted)
-        holders = dict(self._execute(connection, LEASES).fetchall())
+        holders, woken = self._holders(connection)
         own = {name for name, node in holders.items() if node == self.session}
         if len(own) < share and any(holders.get(name) not in wanted for name in wants):
             self._execute(connection, TAKE, wants=wants, room=share - len(own))
-            holders = dict(self._execute(connection, LEASES).fetchall())
+            holders, woken = self._holders(connection)
             own = {name for name, node in holders.items() if node == self.session}
         return _Held(
             is_live=True,
-            leases=frozenset(own),
-            share=share,
+            leases={name: woken[name] for name in own},
             surplus=_surplus(self.session, holders, wanted, share) if len(own) > share else None,
         )
+
+    def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
+        """By lease, the session that has it or had it last, and how often it was woken."""
+        rows = self._execute(connection, LEASES).fetchall()
+        return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
     def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
         named = {"id": self.session, "now": self._database.now(), "routes": sorted(self._routes), **values}
         return connection.execute(self._database.sql(statement), named)
 
     def _apply(self, found: _Held) -> None:
-        for name in self._tasks.held - found.leases:
+        for name in self._tasks.held - found.leases.keys():
             self._tasks.lose(name)
-        for name in sorted(found.leases - self._tasks.held - self._going.keys()):
+        for name in sorted(self._tasks.held):
+            if found.leases[name] != self._woken.get(name):
+                self._tasks.wake(name)
+        for name in sorted(found.leases.keys() - self._tasks.held - self._going.keys()):
             self._tasks.gain(name)
+        self._woken = found.leases
         now = self._clock.monotonic()
         if found.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
             self._let_go_at = now

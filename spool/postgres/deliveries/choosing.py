@@ -1,7 +1,7 @@
 """
 Which delivery a route sends next, taken in the same step. Functions of a connection, whose statements stand alone.
 
-Whoever finds that another one was faster says so in `Choice.has_moved`, and is asked again.
+Whoever finds that another one was faster says so in `DeliveryChoice.has_moved`, and is asked again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spool.postgres.log import queries as log_queries
 
 
 @dataclass
-class Choice:
+class DeliveryChoice:
     """`where` names the route and what this session has in hand."""
 
     session: DeliveryRows
@@ -89,7 +89,7 @@ class Choice:
         return written
 
 
-def due(choice: Choice, *, at: float, max_records: int, below: int | None = None) -> StoredDelivery | None:
+def due(choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None) -> StoredDelivery | None:
     """The oldest of the backlog that may be sent now, else a new one, else one of a replay."""
     found = choice.found(queries.DUE, at=at)
     if found is not None and not found.delivery.replay:
@@ -98,7 +98,7 @@ def due(choice: Choice, *, at: float, max_records: int, below: int | None = None
     return cut if cut is not None or choice.has_moved else choice.take(found)
 
 
-def fresh_single(choice: Choice, *, at: float) -> StoredDelivery | None:
+def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """A single record that was never refused alone, made of a batch or of the log if need be."""
     single = choice.found(queries.FRESH_SINGLE, at=at)
     if single is not None:
@@ -109,6 +109,6 @@ def fresh_single(choice: Choice, *, at: float) -> StoredDelivery | None:
     return choice.cut(max_records=1)
 
 
-def suspect(choice: Choice, *, at: float) -> StoredDelivery | None:
+def suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """The oldest single record that may be tried again, and what must go whole."""
     return None if choice.has_moved else choice.take(choice.found(queries.SUSPECT, at=at))

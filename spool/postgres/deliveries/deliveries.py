@@ -29,10 +29,11 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.errors import NotThere, SpoolUnavailable
+from spool.leases import lease_of
 from spool.log.books import topic_of
 from spool.postgres.database import Connection, Database
 from spool.postgres.deliveries import queries, rows
-from spool.postgres.deliveries.choosing import Choice, due, fresh_single, suspect
+from spool.postgres.deliveries.choosing import DeliveryChoice, due, fresh_single, suspect
 from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.postgres.deliveries.rows import DeliveryRows
 from spool.postgres.leases import PostgresLeases
@@ -45,7 +46,7 @@ CLOSE_EVERY_S = 1.0  # between commits whose only purpose is to say what is clos
 ATTEMPTS = 20  # of a verb under which others change the same
 
 
-class Moved(Exception):
+class RouteMoved(Exception):
     """What a change was made from is not so any more: the verb begins again."""
 
 
@@ -96,7 +97,7 @@ class PostgresDeliveries(SentDeliveries):
             return await self._take(partial(due, at=now, max_records=max_records, below=below), route)
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
-        def choose(choice: Choice) -> StoredDelivery | None:
+        def choose(choice: DeliveryChoice) -> StoredDelivery | None:
             suspects: int = choice.value(queries.SUSPECTS)
             fresh = fresh_single(choice, at=now) if suspects < max_suspects else None
             return fresh or suspect(choice, at=now)
@@ -154,7 +155,7 @@ class PostgresDeliveries(SentDeliveries):
                 change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
                 if change is not None:
                     self._require(session.write(connection, change, [delivery]))
-            choice = Choice(session, connection, known, {})
+            choice = DeliveryChoice(session, connection, known, {})
             change = transitions.hold_rest(known, accepted=choice.closed - 1, reason=reason)
             self._require(session.write(connection, change, cut_from=known, is_closed=True))
             found = [each.delivery for each in session.deliveries(connection, queries.UNKNOWNS)]
@@ -177,6 +178,7 @@ class PostgresDeliveries(SentDeliveries):
         found = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
         if found is None:
             raise NotThere("there is no delivery with this id that waits to be settled by hand")
+        await self._leases.wake(lease_of(found.route))
         return transitions.show_unknown(found, topic_of(found.route))
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
@@ -207,7 +209,7 @@ class PostgresDeliveries(SentDeliveries):
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
-                raise Moved  # somebody's configuration has it again
+                raise RouteMoved  # somebody's configuration has it again
             return queued
 
         return await self._transaction(work)
@@ -228,7 +230,9 @@ class PostgresDeliveries(SentDeliveries):
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
         replayed = await self._database.run(work)
-        self.version += not dry_run
+        if not dry_run:
+            self.version += 1
+            await self._leases.wake(lease_of(route))
         return replayed
 
     # -- what destinations refused ---------------------------------------------------------------------------------
@@ -276,15 +280,15 @@ class PostgresDeliveries(SentDeliveries):
     @staticmethod
     def _require(written: list[StoredDelivery] | None) -> None:
         if written is None:
-            raise Moved
+            raise RouteMoved
 
-    async def _take(self, choose: Callable[[Choice], StoredDelivery | None], route: str) -> Delivery | None:
+    async def _take(self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str) -> Delivery | None:
         """What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is closed."""
         session, where = self._session(), self._where(route)
 
         def work(connection: Connection) -> tuple[StoredDelivery | None, int]:
             for _ in range(ATTEMPTS):
-                choice = Choice(session, connection, session.route(connection, route), where)
+                choice = DeliveryChoice(session, connection, session.route(connection, route), where)
                 taken = choose(choice)
                 if taken is not None or not choice.has_moved:
                     break
@@ -348,24 +352,26 @@ class PostgresDeliveries(SentDeliveries):
         """Change the dead letters that are there, all or none; how many they are."""
         session = self._session()
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> list[RouteChange]:
             found = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [rows.dead_letter(row) for row in found]
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for each in changes:
                 self._require(session.write(connection, each))
-            return len(letters)
+            return changes
 
-        changed = await self._transaction(work)
+        changes = await self._transaction(work)
         self.dead_version += 1
-        return changed
+        for route in sorted({each.route for each in changes if each.added}):
+            await self._leases.wake(lease_of(route))
+        return len(changes)
 
     async def _transaction(self, work: Callable[[Connection], T]) -> T:
         """All of it or nothing; again when something moved under it."""
         for _ in range(ATTEMPTS):
             try:
                 done = await self._database.transaction(work)
-            except Moved:
+            except RouteMoved:
                 continue
             self.version += 1
             return done

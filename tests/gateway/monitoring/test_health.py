@@ -54,7 +54,14 @@ class HealthSources:
     def monotonic(self) -> float:
         return self.time
 
-    async def run(self, name: str, work: Work, *, finish: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         raise AssertionError
 
     async def nodes(self) -> Sequence[NodeState]:

@@ -166,6 +166,20 @@ async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, cloc
     assert set(TASKS) == frozen.running
 
 
+async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) -> None:
+    """He reaches any gateway; the one that runs the route looks within a second, once."""
+    first, second = node("a"), node("b")
+    woken: list[str] = []
+    run = first.leases.run("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
+    first.tasks.append(asyncio.create_task(run))
+    await first.begin("ledger")
+    await second.leases.wake("up/a")
+    await second.leases.wake("nowhere/a")
+    await first.look()
+    await first.look()
+    assert ["up/a"] == woken
+
+
 async def test_a_stop_hands_over_at_once(node: Opener) -> None:
     """Nobody waits for a gateway that said that it goes."""
     first, second = node("a"), node("b")
