@@ -387,6 +387,7 @@ class PostgresLog:
         """Follow other nodes; close what is due when nobody commits; count commits into the books."""
         books_at = time.monotonic() + BOOK_S
         overdue_since: float | None = None
+        is_away = False
         while not self._closing.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(FOLLOW_S):
@@ -406,18 +407,26 @@ class PostgresLog:
                 if now > books_at:
                     books_at = now + BOOK_S * (0.5 + random.random())
                     await self._book()
-                self._failed = None
+                is_away = False
             except SpoolError as error:
-                if self._failed is None:
-                    _log.error("the database: %s", error, extra={"action": "database_failed"})
-                self._failed = str(error)
+                if not is_away:
+                    _log.error("other nodes cannot be followed: %s", error, extra={"action": "following_failed"})
+                is_away = True
             except Exception:  # noqa: BLE001 - following must outlive whatever it meets
                 _log.exception("following failed", extra={"action": "following_failed"})
 
     # -- between commits ---------------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
-        """After every group: a period that is full is followed by the next."""
+        """
+        After every group: a period that is full is followed by the next. After one that failed, every second until it
+        succeeds: an empty commit, so that readiness knows when commits work again.
+        """
+        if self._failed is not None:
+            with suppress(SpoolError):
+                async with self._turn:
+                    await self._keep(_Group(()))
+            return self._failed is not None
         if self._following.last.size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = self._following.last.size
             try:
