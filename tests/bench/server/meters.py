@@ -40,6 +40,11 @@ def cpu_seconds(pid: int) -> float:
     return sum(sum(int(ticks) for ticks in _stat(one)[11:15]) for one in processes(pid)) / TICKS
 
 
+def own_cpu_seconds(pid: int) -> float:
+    """User and system time of a process alone."""
+    return sum(map(int, _stat(pid)[11:13])) / TICKS
+
+
 def written_bytes(pid: int) -> int:
     """What a process and its children had written to storage."""
     return sum(_field(one, "io", "write_bytes:") for one in processes(pid))

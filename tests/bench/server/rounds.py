@@ -45,6 +45,7 @@ class Figures:
     accepted_per_s: float = 0.0
     delivered_per_s: float | None = None
     cpu_us: float = 0.0
+    own_us: float | None = None  # of it, that of the server's own process, where it has workers
     instructions: float | None = None
     latencies_ms: dict[str, float] = field(default_factory=dict)
     written_bytes: float = 0.0
@@ -234,12 +235,13 @@ def measure(
     per_record = max(records, 1)
     return Figures(
         scenario=scenario.name,
-        target=target,
+        target=named(target, options),
         requests=load.accepted,
         records=records,
         accepted_per_s=records / load.seconds,
         delivered_per_s=(arrived - before.sink["records"]) / (last - began) if follows else None,
         cpu_us=(after.cpu - before.cpu) / per_record * 1e6,
+        own_us=(after.own_cpu - before.own_cpu) / per_record * 1e6 if options.workers else None,
         instructions=counted["instructions"] / per_record if counted else None,
         latencies_ms=load.latencies_ms,
         written_bytes=(after.written - before.written) / per_record,
@@ -255,6 +257,11 @@ def measure(
     )
 
 
+def named(target: str, options: RoundOptions) -> str:
+    """The target as the table calls it."""
+    return f"{target}, {options.workers} workers" if options.workers else target
+
+
 def commits_of(running: Running) -> float:
     """How many there were until now; what `/metrics` says may be of a second before."""
     time.sleep(METRICS_AGE_S)
@@ -267,6 +274,7 @@ class Readings:
     def __init__(self, running: Running, upstream: LoadSink) -> None:
         self.at = time.perf_counter()
         self.cpu = meters.cpu_seconds(running.pid)
+        self.own_cpu = meters.own_cpu_seconds(running.pid)
         self.written = meters.written_bytes(running.pid)
         self.busy = meters.busy_seconds()
         self.sink_cpu = meters.cpu_seconds(upstream.pid)

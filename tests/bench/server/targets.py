@@ -1,4 +1,4 @@
-"""Who is measured: Tollhouse, Tollhouse without the flush, and the yardstick, each in a process of its own."""
+"""Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
+from tests.bench.server import meters
 from tests.bench.server.meters import affinity
 
 CONFIG = """
@@ -35,6 +36,7 @@ SCOPES = (
 )
 COMMANDS = {
     "tollhouse": (str(COMMAND),),
+    "fed": (sys.executable, "-m", "tests.bench.fed"),
     "unflushed": (sys.executable, "-m", "tests.bench.unflushed"),
 }
 PROFILED = (sys.executable, "-m", "tests.bench.profiled")
@@ -78,6 +80,8 @@ def tollhouse(
         with affinity(cores):
             url = installation.start({"SINK_KEY": "sink"}, (*PROFILED, str(profile)) if profile else COMMANDS[name])
         assert installation.process is not None
+        while meters.metrics(url).get("tollhouse_workers", 0) < workers:
+            time.sleep(0.1)
         yield Running(
             pid=installation.process.pid,
             url=url,

@@ -1,0 +1,53 @@
+"""
+`python -m tests.bench.fed serve ...`: the same program, but its workers decode nothing: what bounds the server itself.
+
+A worker decodes one body of each size and answers every other one with the same records under new ids, at once. So
+nobody waits for workers, as on a machine with many cores; they encode deliveries, and all else is done as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+
+from gateway.assembly import parts, worker_process
+from gateway.cli import main
+from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.options import Options
+from gateway.normalise.payload.slices import Hold
+from gateway.workers.jobs import SentBody
+from gateway.workers.process import StartChild, starter
+
+WORKER = "worker"
+
+_known: dict[tuple[str, int], Normalised] = {}
+_normalise = SentBody.normalise
+
+
+def repeated(body: SentBody, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
+    """The records of the first body of this size, with ids of their own."""
+    key = body.reader, len(body.content)
+    if key not in _known:
+        _known[key] = yield from _normalise(body, options, hold)
+    outcome = _known[key].outcome
+    ids = os.urandom(16 * len(outcome.records))
+    for place, record in enumerate(outcome.records):
+        record.id = ids[16 * place : 16 * place + 16]
+        outcome.identities[place] = outcome.identities[place]._replace(id=record.id)
+    return _known[key]
+
+
+def fed(*command: str) -> StartChild:
+    """Starts this module in the place of a worker."""
+    return starter("-m", "tests.bench.fed", WORKER, *command[2:])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == WORKER:
+        del sys.argv[1]
+        SentBody.normalise = repeated  # type: ignore[method-assign,assignment]
+        worker_process.main()
+    else:
+        parts.starter = fed  # type: ignore[attr-defined]
+        main()
