@@ -25,7 +25,7 @@ from gateway.workers.process import StartChild, WorkerProcess
 from gateway.workers.results import ArrivingResult
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
-WINDOW: Final = 512 * 1024
+WINDOW: Final = 1024 * 1024
 MOST_KILLS: Final = 2
 FIRST_PAUSE_S: Final = 0.1  # before a worker is started again; twice as long after each further death
 LONGEST_PAUSE_S: Final = 30.0

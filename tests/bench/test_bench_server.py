@@ -92,6 +92,16 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
     assert figures.records > 0
 
 
+def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
+    """What bounds the server itself: all that they answer is accepted and delivered, and its own time is told apart."""
+    cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
+    with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:
+        figures = measure(scenarios.of_name("100x2"), "fed", running, upstream, tmp_path, options, next(firsts))
+    assert (0, 0) == (figures.broken, figures.undelivered)
+    assert "fed, 1 workers" == figures.target
+    assert 0 < (figures.own_us or 0) < figures.cpu_us
+
+
 def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
     """What was filled before the start leaves once the upstream is there, all of it."""
     figures = play(scenarios.of_name("drain-10k"), "tollhouse", tmp_path, OPTIONS)

@@ -1,0 +1,80 @@
+"""What it costs the server to have a body decoded by a worker, against decoding it itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from exporters.http.compression import gzipped
+from exporters.otlp import encoding
+from exporters.otlp.spans import SpanEncoder
+from gateway.http.slices import drive
+from gateway.monitoring.metrics import Metrics
+from gateway.normalise.options import Options
+from gateway.workers.jobs import SentBody
+from gateway.workers.pool import WorkerPool
+from gateway.workers.process import starter
+from spool.record import Inference
+from spool.settings import MIB
+from tests.bench.load import payloads
+
+pytestmark = [pytest.mark.bench, pytest.mark.asyncio]
+
+TOGETHER = 8  # bodies that wait for workers at the same time
+ROUNDS = 7
+LARGE_ENOUGH = 100  # spans of a body, of which a worker has to save at least half of the server's time
+
+
+async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) -> float:
+    """Processor time of this process alone, in microseconds each, the least of some rounds."""
+    found = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(max(1, times // TOGETHER)):
+            await asyncio.gather(*(work() for _ in range(TOGETHER)))
+        found.append((time.process_time() - began) / max(1, times // TOGETHER) / TOGETHER * 1e6)
+    return min(found)
+
+
+async def test_what_a_worker_saves(record_property: Callable[[str, object], None]) -> None:
+    """In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand records."""
+    start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
+    pool = WorkerPool(1, start, silent_s=30, observer=Metrics())
+    pool.start()
+    options = Options()
+    try:
+        await pool.complete()
+        for count in (1, 5, 10, 100, 1000):
+            body = SentBody.of_export("traces", payloads.protobuf_spans(count, first=0, users=50, age_s=0), json=False)
+
+            async def here(body: SentBody = body) -> object:
+                return await drive(body.normalise(options, lambda _: None))
+
+            async def there(body: SentBody = body) -> object:
+                return await pool.decode(body, options, lambda _: None)
+
+            times = max(TOGETHER, 1500 // count)
+            own, saved = await least_us(here, times), await least_us(there, times)
+            record_property(f"decode {count}", (own, saved))
+            print(f"{count} spans, {len(body.content)} bytes: {own:.0f} us here, {saved:.0f} us for a worker")
+            if count == LARGE_ENOUGH:
+                assert saved < own / 2
+        records = [(one, 1.0) for one in (await pool.decode(body, options, lambda _: None)).outcome.records]
+        calls = [(one, at) for one, at in records if isinstance(one, Inference)]
+        encoder = SpanEncoder()
+
+        async def encode_here() -> object:
+            return gzipped(encoder.request(calls))
+
+        async def encode_there() -> Awaitable[object] | object:
+            return await pool.encode(encoding.packed(calls, compresses=True))
+
+        own, saved = await least_us(encode_here, TOGETHER), await least_us(encode_there, TOGETHER)
+        record_property("encode", (own, saved))
+        print(f"a delivery of {len(calls)}: {own:.0f} us here, {saved:.0f} us for a worker")
+    finally:
+        await pool.close()
