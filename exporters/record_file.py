@@ -46,7 +46,11 @@ _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a delivery begins: a file by its identity, and its size before."""
+    """
+    Where a delivery begins: a file by its identity, and its size before.
+
+    `device` is 0 for a file that several machines mount: each has a number of its own for the file system.
+    """
 
     device: int
     inode: int
@@ -61,21 +65,23 @@ class Mark:
         return f"{self.device}:{self.inode}:{self.size}"
 
     def names(self, status: os.stat_result) -> bool:
-        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+        return self.inode == status.st_ino and self.device in (0, status.st_dev)
 
 
 class FileExporter:
     """
     `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that begins
-    with another line is moved aside.
+    with another line is moved aside. `shared`: other machines go on with the file where this one stops.
     """
 
     in_flight = 1  # one file, one order
 
-    def __init__(self, path: Path, *, write: Write, max_records: int = 1000, head: bytes = b"") -> None:
+    def __init__(
+        self, path: Path, *, write: Write, max_records: int = 1000, head: bytes = b"", shared: bool = False
+    ) -> None:
         self.max_records = max_records
         self._write = write
-        self._file = _File(path, head)
+        self._file = _File(path, head, shared)
         # One thread: what a cancelled delivery was still writing ends before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
@@ -111,9 +117,10 @@ _locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 class _File:
     """Blocks on the disk: called on the exporter's thread alone."""
 
-    def __init__(self, path: Path, head: bytes) -> None:
+    def __init__(self, path: Path, head: bytes, shared: bool) -> None:
         self.path = path
         self._head = head
+        self._shared = shared
         self._lock = _locks[path.absolute()]
         self._descriptor: int | None = None
         self._mount: Path | None = None  # of the file, once it was there
@@ -132,7 +139,7 @@ class _File:
             descriptor = self._current()
             _end_last_line(descriptor)
             status = os.fstat(descriptor)
-            return Mark(status.st_dev, status.st_ino, status.st_size)
+            return Mark(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
 
     def append(self, lines: Sequence[bytes], mark: Mark | None) -> None:
         """Every line is on disk when this returns, and behind the mark it is there once."""

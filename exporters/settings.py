@@ -81,6 +81,9 @@ class DestinationSettings:
     )
     required: bool = setting(True, "records are kept until it has them; false: no longer than `spool.retention`")
     start: str = setting("oldest", "where a new destination begins in the log", choices=("oldest", "now"))
+    shared: bool = setting(
+        False, "ndjson and focus: all nodes mount `path`, which several gateways on one PostgreSQL need"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

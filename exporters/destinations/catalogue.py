@@ -20,8 +20,8 @@ from spool.record import TOPICS
 TYPES = {each.name: each for each in (ndjson.TYPE, focus.TYPE, otlp.TYPE, webhook.TYPE)}
 
 
-def problems(destinations: Sequence[DestinationSettings]) -> Iterator[str]:
-    """Every reason why [[destinations]] cannot work, one sentence a problem."""
+def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
+    """Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared."""
     names = {UPSTREAM}
     for place, destination in enumerate(destinations):
         shown = f"destinations[{place}]"
@@ -37,6 +37,18 @@ def problems(destinations: Sequence[DestinationSettings]) -> Iterator[str]:
         yield from url(f"{shown}.url", destination.url)
         yield from _topic_problems(shown, destination)
         yield from headers(f"{shown}.headers", destination.headers)
+        if type and type.needs == "path":
+            yield from _file_problems(shown, destination, of_several_nodes)
+
+
+def _file_problems(shown: str, destination: DestinationSettings, of_several_nodes: bool) -> Iterator[str]:
+    if of_several_nodes and not destination.shared:
+        yield (
+            f"{shown}: each node would write a file of its own; put path on a file system that all nodes mount and set "
+            "shared = true, or use type otlp or webhook"
+        )
+    if destination.shared and len(destination.topics) > 1:
+        yield f"{shown}.topics: a shared file takes one topic, because two nodes may send two; use a file for each"
 
 
 def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:

@@ -27,7 +27,7 @@ def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes],
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
-    return FileExporter(Path(settings.path or ""), write=lines_of)
+    return FileExporter(Path(settings.path or ""), write=lines_of, shared=settings.shared)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

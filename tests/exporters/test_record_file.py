@@ -137,6 +137,20 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
+    """The mark of a shared file names no device: each machine has a number of its own for what it mounts."""
+    one = FileExporter(path, write=lines_of, shared=True)
+    sent, _ = await attempt(one, delivery(1, 2), calls(1, 2))
+    await one.close()
+    assert sent.mark == f"0:{path.stat().st_ino}:0"
+    other = FileExporter(path, write=lines_of, shared=True)
+    assert await other.prepare(sent) is None
+    await attempt(other, sent, calls(1, 2))
+    await other.close()
+    assert lines(path) == rows(1, 2)
+
+
+@pytest.mark.asyncio
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
     first = FileExporter(path, write=lines_of)
