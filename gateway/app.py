@@ -31,6 +31,7 @@ from spool.errors import SpoolDamaged, SpoolLocked, SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
 
 _log = logging.getLogger(__name__)
@@ -90,9 +91,9 @@ class App:
         """
         Ready to take requests when it returns; when a step fails, what was started is stopped again.
 
-        On a full disk it waits for room and answers 503 meanwhile; `abandon` ends that with StartAbandoned. SpoolError
-        when the data directory cannot be opened, OSError for an address or a file, ConfigError when what the
-        configuration points to is wrong.
+        On a full disk, or while a database is away, it waits and answers 503 meanwhile; `abandon` ends that with
+        StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a file,
+        ConfigError when what the configuration points to is wrong.
         """
         try:
             await self._prepare_listeners()
@@ -230,14 +231,21 @@ class App:
                     await asyncio.sleep(0.02)
                     continue
                 except (SpoolUnavailable, OSError) as error:
-                    if not fullness.explains(error, self.config.data_dir):
+                    reason = self._why_wait(error)
+                    if not reason:
                         raise
                     if refusing is None:
-                        refusing = await self._refuse(f"the disk of {self.config.data_dir} is full", error)
+                        refusing = await self._refuse(reason, error)
                 await self._wait_for_room()
         finally:
             if refusing is not None:
                 await refusing.stop()
+
+    def _why_wait(self, error: Exception) -> str:
+        """What a start waits for: room, or a database that is away. Empty for what waiting does not mend."""
+        if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
+            return "the storage cannot be reached"
+        return f"the disk of {self.config.data_dir} is full" if fullness.explains(error, self.config.data_dir) else ""
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""

@@ -18,6 +18,7 @@ MEMORY = "memory"
 # Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's library.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
+    POSTGRES: "spool.postgres.storage",
     MEMORY: "spool.memory.storage",
 }
 

@@ -39,7 +39,9 @@ async def open_storage(
             registry_clock=registry_clock,
             new_registry=new_registry,
             container=config.container,
-        )
+            storage=config.storage,
+        ),
+        engine=config.storage.engine,
     )
     try:
         if storage.registry is not None:

@@ -27,6 +27,7 @@ COMMANDS = {
     "init": "gateway.cli.init",
     "reload": "gateway.cli.operator.reload",
     "configuration": "gateway.cli.operator.configuration",
+    "storage": "gateway.cli.storage",
     "backup": "gateway.cli.transfer.backup",
     "restore": "gateway.cli.transfer.restore",
     "check": "gateway.cli.check",

@@ -7,7 +7,8 @@ from importlib.metadata import version as installed
 
 import click
 
-from spool.engines import SQLITE, engine_of
+from spool.engines import engine_of
+from spool.settings import SQLITE
 
 
 @click.command()

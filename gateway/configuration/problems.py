@@ -21,9 +21,11 @@ from gateway.configuration.sections import (
     split_address,
 )
 from gateway.normalise.reading.content import may_hold_content
+from spool import engines
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.registry.operators import ROLES, SESSION_LIFE_S
+from spool.settings import POSTGRES
 
 LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
 MOST_WORKERS = 64
@@ -35,12 +37,14 @@ MOST_PULL_DAYS = 31
 def problems(config: Config) -> Iterator[str]:
     """Every reason this configuration cannot run, in the user's own key names."""
     yield from _server_problems(config.server)
+    yield from engines.problems(config.storage)
     if config.spool.hold >= config.spool.retention:
         yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
     if config.spool.stream_retention < config.spool.retention:
         yield "spool.stream_retention must not be shorter than spool.retention"
     yield from upstream.problems(config.upstream)
-    yield from catalogue.problems(config.destinations)
+    of_several_nodes = config.storage.engine == POSTGRES
+    yield from catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
     yield from notifications.problems(config.notify)
     listening = {name: getattr(config.server, name.partition(".")[2]) for name in LISTENING}
     yield from own_telemetry.problems(config.telemetry, listening)

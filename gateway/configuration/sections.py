@@ -17,7 +17,18 @@ from typing import Any, get_type_hints
 
 from exporters.settings import DestinationSettings, NotifySettings, TelemetrySettings, UpstreamSettings
 from spool.registry.operators import ROLES
-from spool.settings import DAY_S, GIB, KIB, MIB, ContainerSettings, Duration, Size, SpoolSettings, setting
+from spool.settings import (
+    DAY_S,
+    GIB,
+    KIB,
+    MIB,
+    ContainerSettings,
+    Duration,
+    Size,
+    SpoolSettings,
+    StorageSettings,
+    setting,
+)
 
 PULLED_SOURCES = (
     "openai_usage", "openai_usage_embeddings", "openai_costs", "anthropic_usage", "anthropic_costs",
@@ -493,8 +504,11 @@ class LoggingSettings:
 class Config:
     """The whole file."""
 
-    data_dir: Path = setting(Path("tollhouse-data"), "where everything is kept")
+    data_dir: Path = setting(
+        Path("tollhouse-data"), "where everything is kept; with PostgreSQL the socket of the commands alone"
+    )
     server: ServerSettings = setting(ServerSettings(), "")
+    storage: StorageSettings = setting(StorageSettings(), "")
     spool: SpoolSettings = setting(SpoolSettings(), "")
     upstream: UpstreamSettings = setting(UpstreamSettings(), "")
     destinations: tuple[DestinationSettings, ...] = setting((), "")

@@ -28,6 +28,7 @@ from spool.steady_clock import SteadyClock
 
 __all__ = [
     "ALREADY_THERE",
+    "DRIVER",
     "CommitUnknown",
     "Connection",
     "Database",
@@ -44,6 +45,7 @@ UniqueViolation = errors.UniqueViolation
 # What CREATE says when another process made the same at this moment.
 ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.DuplicateTable)
 
+DRIVER = f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 POOL = 4  # connections for verbs and readers; one more each for appending and for what must never wait behind those
 FULL_RETRY_S = 60
 LIMITS = {

@@ -131,7 +131,7 @@ async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
     made: list[Serving] = []
     workers = int(decoded_by == "worker")
 
-    async def start(*, config: Config | None = None, **server: Any) -> Serving:
+    async def start(*, config: Config | None = None, key_name: str = "sender", **server: Any) -> Serving:
         directory = tmp_path / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
         usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": workers}
@@ -141,7 +141,7 @@ async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
         if (pool := app.services.receivers.workers) is not None:
             await pool.complete()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
-        made[-1].key = await made[-1].make_key("sender", use_cases=[SEND_AI_TELEMETRY])
+        made[-1].key = await made[-1].make_key(key_name, use_cases=[SEND_AI_TELEMETRY])
         return made[-1]
 
     yield start

@@ -24,6 +24,7 @@ import psycopg
 import pytest
 
 from spool.postgres.migrations import SCRIPTS, script
+from spool.settings import LOCAL, POSTGRES, StorageSettings
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -45,6 +46,15 @@ class Schema:
 
     dsn: str
     name: str
+
+    def settings(self, directory: Path) -> StorageSettings:
+        """Those of a node of an installation that has the schema; its files are in `directory`."""
+        dsn_file, secret_file = directory / "postgres.dsn", directory / "postgres.secret"
+        dsn_file.write_text(self.dsn)
+        secret_file.write_bytes(b"s" * 32)
+        return StorageSettings(
+            engine=POSTGRES, dsn_file=dsn_file, schema=self.name, secret_file=secret_file, durability=LOCAL
+        )
 
 
 class Server:

@@ -11,7 +11,7 @@ import click
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.cli.doctor.bundle import write_bundle
 from gateway.cli.doctor.diagnosis import OK, PROBLEM, Diagnosis
-from gateway.cli.doctor.installation import installation, read_state, receivers
+from gateway.cli.doctor.installation import installation, read_state, receivers, shared_storage
 from gateway.cli.doctor.machine import machine
 from gateway.cli.output import printable, show_json
 
@@ -33,7 +33,7 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     found: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
     state, trouble = read_state(settings)
-    found += [*installation(settings, state, trouble), *receivers(settings)]
+    found += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
     problems = sum(one.status == PROBLEM for one in found)
     if as_json:
         show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in found]}})

@@ -16,9 +16,10 @@ from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ConfigError
 from spool.clock import SystemClock
-from spool.engines import SQLITE, engine_of
+from spool.engines import engine_of
 from spool.errors import SpoolError
 from spool.registry.keys import ENABLED
+from spool.settings import LOCAL
 
 _TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # by the status of a probe
 
@@ -48,7 +49,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
 def read_state(config: Config) -> tuple[State, str]:
     """The operator API's answers, from the running server or from the data directory; else why there are none."""
     try:
-        if engine_of(SQLITE).is_new(config.data_dir):
+        engine = engine_of(config.storage.engine)
+        if engine.administration is None and engine.is_new(config.data_dir):
             return {}, ""
     except OSError as error:
         return {}, f"{config.data_dir}: {error.strerror}"
@@ -67,6 +69,27 @@ def read_state(config: Config) -> tuple[State, str]:
             return state, str(payload["error"]["message"])
         state[path] = payload
     return state, ""
+
+
+def shared_storage(config: Config) -> Iterator[Diagnosis]:
+    """Looks at a database that several nodes share; nothing to say of files."""
+    administration = engine_of(config.storage.engine).administration
+    if administration is None:
+        return
+
+    async def ask() -> Mapping[str, Any]:
+        return await administration.status(config.storage)
+
+    try:
+        found = asyncio.run(ask())
+    except SpoolError as error:
+        yield Diagnosis(about="database", status=PROBLEM, words=str(error))
+        return
+    words = found["problem"] or f"{found['server']}, {found['durability']}, answered in {found['answer_ms']} ms"
+    yield Diagnosis(about="database", status=PROBLEM if found["problem"] else OK, words=words)
+    if config.storage.durability == LOCAL:
+        words = 'storage.durability = "local": a 2xx rests on the disk of one machine'
+        yield Diagnosis(about="database", status=WARNING, words=words)
 
 
 def receivers(config: Config) -> Iterator[Diagnosis]:

@@ -18,7 +18,7 @@ from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of, nearest
-from spool.engines import SQLITE, engine_of
+from spool.engines import engine_of
 from spool.settings import GIB, MIB
 from spool.steady_clock import EARLIEST
 
@@ -31,7 +31,7 @@ SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"),
 
 def machine(config: Config) -> Iterator[Diagnosis]:
     """Looks at everything that needs no network."""
-    yield from _versions()
+    yield from _versions(config)
     yield from _place(config)
     yield _flushes(config.data_dir)
     yield from _clock()
@@ -39,8 +39,8 @@ def machine(config: Config) -> Iterator[Diagnosis]:
     yield from _modes(config)
 
 
-def _versions() -> Iterator[Diagnosis]:
-    engine = engine_of(SQLITE)
+def _versions(config: Config) -> Iterator[Diagnosis]:
+    engine = engine_of(config.storage.engine)
     words = (
         f"tollhouse {installed('tollhouse')}, python {platform.python_version()}, {engine.version()}, "
         f"{platform.system().lower()} {platform.release()} {platform.machine()}"

@@ -154,14 +154,15 @@ async def _running(data_dir: Path) -> Path | None:
         return None
 
 
-def _is_new(data_dir: Path) -> bool:
+def _is_new(config: Config) -> bool:
     """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
     try:
-        if socket_path(data_dir).exists():
+        if socket_path(config.data_dir).exists():
             return False
-        from spool.engines import SQLITE, engine_of
+        from spool.engines import engine_of
 
-        return engine_of(SQLITE).is_new(data_dir)
+        engine = engine_of(config.storage.engine)
+        return engine.administration is None and engine.is_new(config.data_dir)
     except OSError:
         return False
 
@@ -175,7 +176,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-        if _is_new(settings.data_dir):  # a mistyped directory would look as if all data were lost
+        if _is_new(settings):  # a mistyped directory would look as if all data were lost
             click.echo(f"tollhouse: created data directory {settings.data_dir}", err=True)
         who = actor or system_user() or f"uid {os.getuid()}"
         command(OperatorClient(settings, who, has_file=config is not None), **rest)

@@ -40,13 +40,13 @@ from spool.postgres.log.finds import BookedMeanwhile
 from spool.postgres.log.recount import RouteTerms, border, recount
 from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, RouteNeeds, drop_old_series
 from spool.record import TOPICS
-from spool.settings import SpoolSettings
+from spool.settings import LOCAL, REPLICATED, SpoolSettings
 
-REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 FOLLOW_S = 0.1  # between looks at what other nodes committed
 BOOK_S = 2.0  # between two countings of commits into the books, about
 STOPPED_S = 3.0  # in an append that is not waiting for the standby
+STATS_S = 5.0  # what the database is given to say how much it keeps
 TICK_S = 1.0  # what is overdue for so long is closed by an empty commit, if nobody commits
 LOOK_AGAIN_S = 0.1  # of a reader that waits: the clock is a parameter and may jump
 STEP_S = 0.02  # what closes within this time is one change
@@ -57,6 +57,7 @@ RECOUNTS = 5  # of a recount under which retention removed something
 _log = logging.getLogger(__name__)
 
 Move = Callable[[Connection, Plan], None]
+Trim = Callable[[Connection, float], bool]
 Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
 
 
@@ -92,7 +93,8 @@ class PostgresLog:
     """
     Several nodes append to one log, each with this.
 
-    `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction.
+    `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction. `trim`
+    removes some of what has had its time beside the log, in transactions of its own, until there is nothing left.
     Retention removes nothing that a reader still needs.
     """
 
@@ -107,6 +109,7 @@ class PostgresLog:
         observer: Observer | None = None,
         versions: Versions = lambda connection, keys: {},
         moves: Sequence[Move] = (),
+        trim: Trim = lambda connection, now: False,
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -119,6 +122,7 @@ class PostgresLog:
         self._observer = observer
         self._versions = versions
         self._moves = moves
+        self._trim = trim
         self._durability = durability
         self._node = node or uuid4()
         self._sealer = Sealer(secret)
@@ -137,6 +141,7 @@ class PostgresLog:
         self._period_bytes = 0  # of the log before the period in hand
         self._shown: dict[str, int] = {}
         self._failed: str | None = None
+        self._counted = (0, 0)  # entries and bytes, when they were last asked for
         self.repeated_ids = 0
         self.readers: list[Reader] = []
 
@@ -643,7 +648,13 @@ class PostgresLog:
             assert marks is not None
             return (newest[3] if newest else 0) - marks[3], self._retention.used(connection)
 
-        entries, used = await self._database.snapshot(count)
+        away = None
+        try:
+            async with asyncio.timeout(STATS_S):
+                self._counted = await self._database.snapshot(count)
+        except (SpoolUnavailable, TimeoutError) as error:  # this process lives, and ends nothing by a restart
+            away = str(error) or "the database does not answer"
+        entries, used = self._counted
         return LogStats(
             entries=entries,
             bytes=used,
@@ -651,8 +662,8 @@ class PostgresLog:
             max_bytes=self._settings.max_bytes,
             duplicate_window_s=self._following.index.covers_s(self._now()),
             duplicate_ids=len(self._following.index),
-            writable=self._failed is None and self._writer.alive and used < self._settings.max_bytes,
-            last_error=self._failed,
+            writable=away is None and self._failed is None and self._writer.alive and used < self._settings.max_bytes,
+            last_error=away or self._failed,
             alive=self._writer.alive,
             commit_s=self._writer.in_hand_s,
             waiting=self._writer.waiting,
@@ -675,6 +686,8 @@ class PostgresLog:
         now = self._now()
         await self._retention.begin_period(now)
         await self._database.transaction(partial(drop_old_series, self._database, now=now))
+        while await self._database.transaction(lambda connection: self._trim(connection, now)):
+            pass
         if self._clock.monotonic() >= self._repeats_at:
             self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in self._following.index.runs()]

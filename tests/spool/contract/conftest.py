@@ -12,21 +12,26 @@ import pytest_asyncio
 
 import spool.memory
 import spool.sqlite
+from spool import engines
 from spool.memory.registry import MemoryRegistry
 from spool.postgres.database import Database
+from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
+from spool.postgres.spool import PostgresSpool
+from spool.postgres.spool import open_spool as open_postgres
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryStore
-from spool.settings import SpoolSettings
+from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.sqlite.registry.store import SqliteRegistry
+from spool.storage import StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.postgres_cluster import Schema
 
-Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
+Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
@@ -42,27 +47,44 @@ def observed() -> Observed:
     return Observed()
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
+@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
 async def open_spool(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Opener]:
     """Opens a fresh spool with some settings; records are closed at once unless a test says otherwise."""
+    new_schema = request.getfixturevalue("new_schema") if request.param == "postgres" else None
     opened: list[Spool] = []
+    async with AsyncExitStack() as stack:
 
-    async def opener(**changes: Any) -> Spool:
-        settings = SpoolSettings(**{"hold": 0, **changes})
-        one: Spool
-        if request.param == "sqlite":
-            directory = tmp_path / f"data-{len(opened)}"
-            one = await spool.sqlite.open_spool(directory, settings=settings, clock=clock, observer=observed)
-        else:
-            one = await spool.memory.open_spool(settings=settings, clock=clock, observer=observed)
-        opened.append(one)
-        return one
+        async def opener(**changes: Any) -> Spool:
+            settings = SpoolSettings(**{"hold": 0, **changes})
+            one: Spool
+            if request.param == "sqlite":
+                directory = tmp_path / f"data-{len(opened)}"
+                one = await spool.sqlite.open_spool(directory, settings=settings, clock=clock, observer=observed)
+            elif new_schema is not None:
+                one = await open_node(stack, new_schema(), settings, clock, observed)
+            else:
+                one = await spool.memory.open_spool(settings=settings, clock=clock, observer=observed)
+            opened.append(one)
+            stack.push_async_callback(one.close)
+            return one
 
-    yield opener
-    for one in opened:
-        await one.close()
+        yield opener
+
+
+async def open_node(
+    stack: AsyncExitStack, schema: Schema, settings: SpoolSettings, clock: MovedClock, observed: Observed
+) -> PostgresSpool:
+    """A node on a schema; the stack closes what the node does not."""
+    database = Database(schema.dsn, schema=schema.name, clock=clock)
+    stack.push_async_callback(database.close)
+    await migrate(database)
+    leases = PostgresLeases(database, clock, name="one", version="0")
+    stack.push_async_callback(leases.close)
+    return await open_postgres(
+        database, settings=settings, clock=clock, secret=SECRET, leases=leases, observer=observed, durability=LOCAL
+    )
 
 
 @pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
@@ -112,3 +134,12 @@ async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()
+
+
+@pytest.fixture(params=list(engines.ENGINES))
+def options(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> StorageOptions:
+    """How a whole storage of each engine is opened; `options.storage.engine` names it."""
+    storage = StorageSettings(engine=request.param)
+    if request.param == engines.POSTGRES:
+        storage = request.getfixturevalue("fresh_schema").settings(tmp_path)
+    return StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock, storage=storage)

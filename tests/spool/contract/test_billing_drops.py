@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,12 +12,11 @@ import pytest
 import pytest_asyncio
 
 from spool.billing.drops import HOUR_S, OPERATIONS, OVERHEAD, REPLACE_DROP, REPLACE_HOURLY, SUM, MonthSize, month_text
-from spool.engines import ENGINES, open_storage
+from spool.engines import open_storage
 from spool.identity import Identity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, BillingDrop
-from spool.settings import SpoolSettings
 from spool.storage import Storage, StorageOptions
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -29,10 +27,9 @@ Row = dict[str, str]
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture(params=list(ENGINES))
-async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Storage]:
-    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
-    storage = await open_storage(options, engine=request.param)
+@pytest_asyncio.fixture
+async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
+    storage = await open_storage(options, engine=options.storage.engine)
     yield storage
     await storage.close()
 

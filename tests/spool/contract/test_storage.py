@@ -16,7 +16,6 @@ from spool.identity import Identity
 from spool.listing import ASCENDING, ListQuery, Position, SortField
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
-from spool.settings import SpoolSettings
 from spool.storage import Storage, StorageOptions
 from spool.streams import ALLOCATION, SUM
 from tests.moved_clock import MovedClock
@@ -24,10 +23,9 @@ from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
 
 
-@pytest_asyncio.fixture(params=list(ENGINES))
-async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Storage]:
-    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
-    storage = await open_storage(options, engine=request.param)
+@pytest_asyncio.fixture
+async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
+    storage = await open_storage(options, engine=options.storage.engine)
     yield storage
     await storage.close()
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest_asyncio
 
 from spool.postgres.database import Connection, Database
-from spool.postgres.log.log import LOCAL, PostgresLog
+from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
-from spool.settings import SpoolSettings
+from spool.settings import LOCAL, SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON
 from tests.spool.postgres_cluster import Schema

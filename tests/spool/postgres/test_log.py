@@ -15,10 +15,10 @@ from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
-from spool.postgres.log.log import REPLICATED, PostgresLog
+from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import AI_TELEMETRY, Record
-from spool.settings import SpoolSettings
+from spool.settings import REPLICATED, SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import (
     NOON,

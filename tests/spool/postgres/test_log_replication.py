@@ -10,9 +10,9 @@ import pytest
 from spool.clock import SystemClock
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import Database
-from spool.postgres.log.log import LOCAL, REPLICATED, PostgresLog
+from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
-from spool.settings import SpoolSettings
+from spool.settings import LOCAL, REPLICATED, SpoolSettings
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.postgres.logs import SECRET, NoRoutes
 from tests.spool.postgres_cluster import Pair

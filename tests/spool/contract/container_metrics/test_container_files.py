@@ -36,7 +36,7 @@ from spool.container_files.values import (
     ContainerSender,
     WaitingFiles,
 )
-from spool.engines import ENGINES, open_storage
+from spool.engines import open_storage
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolFull
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.settings import ContainerSettings, SpoolSettings
@@ -52,15 +52,14 @@ HOUR = 3600.0
 Opener = Callable[..., Awaitable[Storage]]
 
 
-@pytest_asyncio.fixture(params=list(ENGINES))
-async def open_files(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Opener]:
+@pytest_asyncio.fixture
+async def open_files(options: StorageOptions) -> AsyncIterator[Opener]:
     """Opens a storage with some limits of container metrics."""
     opened: list[Storage] = []
 
     async def opener(**limits: Any) -> Storage:
-        settings = replace(ContainerSettings(), **limits)
-        options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock, container=settings)
-        opened.append(await open_storage(options, engine=request.param))
+        limited = replace(options, container=replace(ContainerSettings(), **limits))
+        opened.append(await open_storage(limited, engine=options.storage.engine))
         return opened[-1]
 
     yield opener

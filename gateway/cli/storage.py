@@ -1,0 +1,119 @@
+"""`tollhouse storage`: the storage that several gateways share, while any of them runs or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+
+from gateway.cli import config_option, configured, fail
+from gateway.cli.output import show_fields, show_json
+from gateway.configuration.quantities import read_quantity, written
+from gateway.configuration.sections import Config
+from spool.engines import engine_of
+from spool.errors import NotAllowed, SpoolError
+from spool.settings import SHARED, SpoolSettings
+from spool.storage import Administration
+
+_KINDS = get_type_hints(SpoolSettings, include_extras=True)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+
+
+@click.group()
+def storage() -> None:
+    """Make, upgrade, describe and set up a PostgreSQL that several gateways share."""
+
+
+@storage.command()
+@config_option
+@as_json
+def init(config: Path | None, as_json: bool) -> None:
+    """
+    Make the installation's secret and the tables where they are not there yet.
+
+    Copy `storage.secret_file` to every other node then. What is there already stays as it is.
+    """
+    settings = configured(config)
+    _show(_done(settings, lambda shared: shared.make(settings.storage, settings.spool)), as_json)
+
+
+@storage.command()
+@config_option
+@as_json
+def migrate(config: Path | None, as_json: bool) -> None:
+    """
+    Bring the tables to the version of this Tollhouse; nodes of the version before go on.
+
+    The first node of a new version that starts does the same.
+    """
+    settings = configured(config)
+    _show(_done(settings, lambda shared: shared.bring_up_to_date(settings.storage)), as_json)
+
+
+@storage.command()
+@config_option
+@as_json
+def status(config: Path | None, as_json: bool) -> None:
+    """Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept."""
+    settings = configured(config)
+    found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
+    _show(found if as_json else {**found, "settings": _shown(found["settings"])}, as_json)
+    if found["problem"]:
+        fail(str(found["problem"]))
+
+
+@storage.command("set")
+@config_option
+@as_json
+@click.argument("changes", metavar="NAME=VALUE...", nargs=-1, required=True)
+def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
+    """
+    Change settings of [spool] that all nodes share: hold, duplicate_window, duplicate_ids and retention.
+
+    Each node takes them at its next start, such as `tollhouse storage set retention=3d`.
+    """
+    settings = configured(config)
+    values = dict(map(_read, changes))
+    after = _done(settings, lambda shared: shared.change(settings.storage, values))
+    _show(after if as_json else _shown(after), as_json)
+
+
+def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
+    shared = engine_of(settings.storage.engine).administration
+    if shared is None:
+        fail('storage.engine is "sqlite": its files belong to one node, and a start of the server makes them', 2)
+
+    async def asked() -> Mapping[str, Any]:
+        return await ask(shared)
+
+    try:
+        return asyncio.run(asked())
+    except NotAllowed as error:
+        fail(str(error), 2)
+    except SpoolError as error:
+        fail(str(error))
+
+
+def _read(change: str) -> tuple[str, float]:
+    name, _, text = change.partition("=")
+    if name not in SHARED:
+        fail(f"{name} is none of the settings that nodes share: {', '.join(SHARED)}", 2)
+    kind = _KINDS[name]
+    value = float(text) if kind is int and text.isdecimal() and text.isascii() else None
+    value = value if kind is int else read_quantity(kind, text)
+    least = next(field.metadata["setting"].least for field in fields(SpoolSettings) if field.name == name)
+    if value is None or value < (least or 0):
+        fail(f"{change}: write it as {name}={written(kind, getattr(SpoolSettings(), name))}", 2)
+    return name, int(value) if kind is int else value
+
+
+def _shown(settings: Mapping[str, float]) -> dict[str, str]:
+    return {name: written(_KINDS[name], value) for name, value in settings.items()}
+
+
+def _show(found: Mapping[str, Any], as_json: bool) -> None:
+    show_json(found) if as_json else show_fields(found)

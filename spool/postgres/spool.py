@@ -1,0 +1,118 @@
+"""The log of one installation on PostgreSQL, and what moves with it."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from spool.clock import Clock
+from spool.clusters import ClusterTable
+from spool.container_files.files import ContainerFiles
+from spool.devices import DeviceTable
+from spool.installation import derived
+from spool.log.plan import Plan
+from spool.log.protocols import Observer
+from spool.postgres import billing_drops, streams
+from spool.postgres.clusters import PostgresClusters
+from spool.postgres.container_contents import PostgresContents
+from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.database import Connection, Database
+from spool.postgres.deliveries.deliveries import PostgresDeliveries
+from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.devices import PostgresDevices
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.log.entries import committed_at, oldest
+from spool.postgres.log.log import CACHE_BYTES, PostgresLog
+from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
+from spool.postgres.streams import PostgresStreams
+from spool.record import UNIT_COST
+from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
+from spool.streams import StreamBook
+
+NO_OTHER_LIMITS = ContainerSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresSpool:
+    """What stands and falls with the log."""
+
+    database: Database
+    log: PostgresLog
+    deliveries: PostgresDeliveries
+    partial_reports: PostgresPartialReports
+    heard: PostgresHeard
+    container_files: ContainerFiles
+    devices: DeviceTable
+    clusters: ClusterTable
+    streams: PostgresStreams
+    book: StreamBook
+
+    async def close(self) -> None:
+        """Finish the commits in hand, whatever of it fails. The database stays open."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.log.close)
+            stack.push_async_callback(self.devices.close)
+
+
+async def open_spool(
+    database: Database,
+    *,
+    settings: SpoolSettings,
+    clock: Clock,
+    secret: bytes,
+    leases: PostgresLeases,
+    observer: Observer | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    container: ContainerSettings = NO_OTHER_LIMITS,
+    durability: str = REPLICATED,
+) -> PostgresSpool:
+    """The schema is there, and of this version."""
+
+    reports, heard = PostgresPartialReports(database), PostgresHeard(database)
+
+    def moved(connection: Connection, plan: Plan) -> None:
+        """What else a commit changes, in its transaction."""
+        streams.follow(connection, database, plan)
+        billing_drops.follow(connection, database, plan)
+        reports.follow(connection, plan)
+        heard.follow(connection, plan)
+
+    def trim(connection: Connection, now: float) -> bool:
+        """Some totals of streams that have had their time, under the head."""
+        connection.execute(database.sql(LOCK_HEAD))
+        first = oldest(database, connection, UNIT_COST)
+        at = committed_at(database, connection, UNIT_COST, first)
+        return streams.trim(connection, database, now=now, settings=settings, oldest_at=at)
+
+    log = PostgresLog(
+        database,
+        settings=settings,
+        clock=clock,
+        secret=derived(secret, "log"),
+        routes=PostgresRoutes(database),
+        observer=observer,
+        versions=reports.versions,
+        moves=[moved],
+        trim=trim,
+        durability=durability,
+        cache_bytes=cache_bytes,
+    )
+    devices = await DeviceTable.open(PostgresDevices(database))
+    kept_streams = await PostgresStreams.open(database, clock)
+    spool = PostgresSpool(
+        database=database,
+        log=log,
+        deliveries=PostgresDeliveries(database, log=log, leases=leases, clock=clock),
+        partial_reports=reports,
+        heard=heard,
+        container_files=await ContainerFiles.open(
+            PostgresContainerRows(database), PostgresContents(database), container, clock
+        ),
+        devices=devices,
+        clusters=await ClusterTable.open(PostgresClusters(database), clock=clock),
+        streams=kept_streams,
+        book=StreamBook(await kept_streams.streams()),
+    )
+    await log.open()
+    return spool

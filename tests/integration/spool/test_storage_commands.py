@@ -1,0 +1,69 @@
+"""`tollhouse storage`: makes, describes and changes what the gateways of one PostgreSQL share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from tests.spool.postgres_cluster import Schema
+
+
+@pytest.fixture
+def file(unmade_schema: Schema, tmp_path: Path) -> Path:
+    """A configuration whose storage is not made yet."""
+    dsn_file = tmp_path / "tollhouse.dsn"
+    dsn_file.write_text(unmade_schema.dsn)
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(
+        f'[storage]\nengine = "postgres"\ndsn_file = "{dsn_file}"\nsecret_file = "{tmp_path}/secret"\n'
+        f'schema = "{unmade_schema.name}"\ndurability = "local"\n[spool]\nretention = "3d"\n'
+    )
+    return path
+
+
+def run(file: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["storage", words[0], "--config", str(file), *words[1:]])
+
+
+def test_the_storage_is_made_described_and_changed(file: Path) -> None:
+    """Whoever sets an installation up needs no other tool, and is told what is missing."""
+    before = run(file, "status")
+    assert before.exit_code == 1
+    assert "tollhouse storage init" in before.output
+    assert run(file, "migrate").exit_code == 2
+    made = run(file, "init", "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.output)["secret_made"]
+    assert (file.parent / "secret").stat().st_mode & 0o777 == 0o600
+    assert run(file, "migrate").exit_code == 0
+    changed = run(file, "set", "hold=20s", "duplicate_ids=5000", "--json")
+    assert json.loads(changed.output)["hold"] == 20.0
+    found = json.loads(run(file, "status", "--json").output)
+    assert (found["problem"], found["settings"]["duplicate_ids"], found["settings"]["retention"]) == (
+        "",
+        5000,
+        3 * 86400,
+    )
+    assert "hold=20s" in run(file, "status").output
+
+
+@pytest.mark.parametrize("words", ["max_bytes=1GiB", "hold=soon", "duplicate_ids=0", "duplicate_ids=1.5", "hold=9d"])
+def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
+    """Nothing is changed by it, and the message has the form to write, or the names that there are."""
+    run(file, "init")
+    refused = run(file, "set", words)
+    assert refused.exit_code == 2
+    assert words.partition("=")[0] in refused.output
+
+
+def test_files_have_no_shared_storage(tmp_path: Path) -> None:
+    """Without [storage] everything is in files of one node, and the command says so."""
+    path = tmp_path / "tollhouse.toml"
+    path.write_text("")
+    refused = run(path, "status")
+    assert refused.exit_code == 2
+    assert 'storage.engine is "sqlite"' in refused.output

@@ -1,0 +1,117 @@
+"""Two gateways on one PostgreSQL: whichever a request comes to, it is one installation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import Config
+from spool.errors import SpoolUnavailable
+from spool.record import AI_TELEMETRY
+from spool.settings import LOCAL, POSTGRES, REPLICATED, SpoolSettings, StorageSettings
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.postgres_cluster import Pair, Schema
+
+pytestmark = pytest.mark.asyncio
+
+TRACES = "/v1/traces"
+
+
+def shared_config(dsn: str, schema: str, directory: Path, **settings: object) -> Config:
+    """The configuration of a node; the secret is the same for all nodes of a directory."""
+    dsn_file, secret_file = directory / "tollhouse.dsn", directory / "installation.secret"
+    dsn_file.write_text(dsn)
+    secret_file.write_bytes(b"s" * 32)
+    storage = StorageSettings(
+        engine=POSTGRES, dsn_file=dsn_file, schema=schema, secret_file=secret_file, durability=LOCAL
+    )
+    return Config(
+        storage=replace(storage, **settings),  # type: ignore[arg-type]
+        spool=SpoolSettings(hold=0, counter_wait=0, commit_wait=2.0),
+    )
+
+
+@pytest_asyncio.fixture
+async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path) -> tuple[Serving, Serving]:
+    """Two of one installation."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    return await serve(config=config), await serve(config=config, key_name="other sender")
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Nodes look every 100 to 250 ms at what others did."""
+    async with asyncio.timeout(5):
+        while not await is_so():
+            pass
+
+
+async def takes(gateway: Serving, body: bytes, key: str) -> bool:
+    return (await gateway.send(TRACES, body, key=key)).status == 200
+
+
+async def have_same_records(gateways: Sequence[Serving], count: int) -> bool:
+    found = [await gateway.records() for gateway in gateways]
+    return len(found[0]) == count and found[0] == found[1]
+
+
+async def probe(gateway: Serving, path: str) -> int:
+    async with gateway.client.get(gateway.url + path) as response:
+        return response.status
+
+
+async def has_records(gateway: Serving, count: int) -> bool:
+    """False while the database is away."""
+    try:
+        return len(await gateway.records()) == count
+    except SpoolUnavailable:
+        await asyncio.sleep(0.1)
+        return False
+
+
+async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> None:
+    """A key of one is known to the other, a call that is told to both is one record, and both have the same books."""
+    one, other = gateways
+    span = json_traces(json_span())
+    assert (await one.send(TRACES, span, key=one.key)).status == 200
+    await until(lambda: takes(other, span, one.key))
+    assert (await other.send(TRACES, json_traces(json_span()), key=one.key)).status == 200
+    await until(lambda: have_same_records(gateways, 2))
+    books = [await each.app.services.storage.log.books() for each in gateways]
+    assert books[0] == books[1]
+    assert books[0].imbalances == []
+    terms = {term: n for term, n in books[0].topics[AI_TELEMETRY].items() if n}
+    assert terms == {"received": 3, "duplicates": 1, "accepted": 2, "kept": 2}
+
+
+async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pair, tmp_path: Path) -> None:
+    """
+    What was answered 2xx is there after the standby took over, and nothing is there twice.
+
+    Without a standby that confirms, the answer is 503; nothing is lost by it.
+    """
+    config = shared_config(pair.dsn, "tollhouse", tmp_path, durability=REPLICATED, commit_timeout=1.0)
+    node = await serve(config=config)
+    first, second = json_traces(json_span()), json_traces(json_span())
+    assert (await node.send(TRACES, first)).status == 200
+    pair.standby.stop()
+    assert (await node.send(TRACES, second)).status == 503
+    pair.standby.start()
+    assert (await node.send(TRACES, second)).status == 200
+    pair.primary.stop()
+    assert (await node.send(TRACES, first)).status == 503
+    assert (await probe(node, "/livez"), await probe(node, "/readyz")) == (200, 503)
+    later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
+    pair.promote()
+    await later
+    await until(lambda: has_records(node, 2))
+    third = json_traces(json_span())
+    assert (await node.send(TRACES, third)).status == 503  # the new primary wants no standby: nothing is kept
+    pair.standby.change(synchronous_standby_names="nobody")
+    assert (await node.send(TRACES, third)).status == 503  # and has none
