@@ -7,6 +7,7 @@ The seam of the storage: everything that a Tollhouse keeps, whatever engine keep
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
+from spool.transfer.tables import KeptTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +149,10 @@ class Recovered:
     unreadable: int
 
 
+Discard = Callable[[], Awaitable[None]]
+OpenTables = Callable[[], AbstractContextManager[KeptTables]]
+
+
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
     raise NotAllowed(f"{file} cannot be read: this storage engine keeps no files")
 
@@ -176,7 +182,8 @@ class Engine:
     `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
     a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring into the log what it
     does not have of a damaged file's records; NotAllowed for a file of which nothing can be read. `administration`:
-    None where the storage is of one node.
+    None where the storage is of one node. `tables`: all that a data directory holds, for another engine to take over;
+    `take_over`: fill an empty storage with that, and return what empties it again. None: it cannot.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
@@ -185,3 +192,5 @@ class Engine:
     known_faults: Callable[[], Sequence[str]] = tuple
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
     administration: Administration | None = None
+    tables: Callable[[Path], AbstractContextManager[KeptTables]] | None = None
+    take_over: Callable[[StorageOptions, OpenTables], Awaitable[Discard]] | None = None

@@ -16,6 +16,31 @@ AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other 
 AGENT_LEDGER_CHUNK = 512
 
 
+def options_of(
+    config: Config,
+    *,
+    clock: Clock,
+    registry_clock: Clock | None = None,
+    observer: Observer | None = None,
+    is_agent: bool = False,
+    new_registry: bool = False,
+) -> StorageOptions:
+    """How the storage of a configuration is opened."""
+    return StorageOptions(
+        directory=config.data_dir,
+        settings=config.spool,
+        clock=clock,
+        observer=observer,
+        cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
+        ledger_tags=config.ledger.tags,
+        ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
+        registry_clock=registry_clock,
+        new_registry=new_registry,
+        container=config.container,
+        storage=config.storage,
+    )
+
+
 @asynccontextmanager
 async def open_storage(
     config: Config,
@@ -27,22 +52,15 @@ async def open_storage(
     new_registry: bool = False,
 ) -> AsyncIterator[Storage]:
     """Everything that is kept, see spool.storage; SpoolLocked while another process has it open."""
-    storage = await engines.open_storage(
-        StorageOptions(
-            directory=config.data_dir,
-            settings=config.spool,
-            clock=clock,
-            observer=observer,
-            cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
-            ledger_tags=config.ledger.tags,
-            ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
-            registry_clock=registry_clock,
-            new_registry=new_registry,
-            container=config.container,
-            storage=config.storage,
-        ),
-        engine=config.storage.engine,
+    options = options_of(
+        config,
+        clock=clock,
+        registry_clock=registry_clock,
+        observer=observer,
+        is_agent=is_agent,
+        new_registry=new_registry,
     )
+    storage = await engines.open_storage(options, engine=config.storage.engine)
     try:
         if storage.registry is not None:
             storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,9 +14,10 @@ from gateway.cli import config_option, configured, fail
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.quantities import read_quantity, written
 from gateway.configuration.sections import Config
-from spool.engines import engine_of
+from spool.clock import SystemClock
+from spool.engines import SQLITE, engine_of
 from spool.errors import NotAllowed, SpoolError
-from spool.settings import SHARED, SpoolSettings
+from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
 _KINDS = get_type_hints(SpoolSettings, include_extras=True)
@@ -80,6 +81,50 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     values = dict(map(_read, changes))
     after = _done(settings, lambda shared: shared.change(settings.storage, values))
     _show(after if as_json else _shown(after), as_json)
+
+
+@storage.command()
+@click.option(
+    "--from",
+    "directory",
+    required=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The data directory to copy, with no server on it.",
+)
+@click.option(
+    "--to-config",
+    "config",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The configuration of the new storage, which must be empty.",
+)
+@as_json
+def copy(directory: Path, config: Path, as_json: bool) -> None:
+    """
+    Copy all of a data directory into an empty PostgreSQL, or into another data directory.
+
+    Numbers, receipts, known calls, keys, open deliveries and sums stay as they are, and the books of both are compared:
+    unless they are equal the copy is taken away again. The directory stays as it was.
+    """
+    from gateway.assembly.storage import options_of
+    from spool.transfer.copying import copy_storage
+
+    settings, clock = configured(config), SystemClock()
+    target = options_of(settings, clock=clock)
+    source = replace(target, directory=directory, storage=StorageSettings())
+    try:
+        done = asyncio.run(copy_storage(source, engine_of(SQLITE), target, engine_of(settings.storage.engine)))
+    except NotAllowed as error:
+        fail(str(error), 2)
+    except SpoolError as error:
+        fail(str(error))
+    records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
+    _show(
+        {"records": records, "routes": len(done.routes)} if as_json else {**records, "routes": len(done.routes)},
+        as_json,
+    )
 
 
 def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from spool.postgres.migrations import migrate
 from spool.postgres.registry.follower import Follower, Shared
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import open_spool
+from spool.postgres.taking_over import take_over
 from spool.registry.registry import Registry
 from spool.storage import Engine, Storage, StorageOptions
 
@@ -110,4 +111,5 @@ ENGINE = Engine(
     is_new=lambda directory: True,
     version=lambda: f"postgres by {DRIVER}",
     administration=ADMINISTRATION,
+    take_over=take_over,
 )

@@ -20,6 +20,7 @@ from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
+from spool.sqlite.tables import open_tables
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 
@@ -112,4 +113,5 @@ ENGINE = Engine(
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
     recover=_recover,
+    tables=open_tables,
 )

@@ -74,13 +74,13 @@ class PostgresLedgerRows:
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
         if number is None:
-            values = [_stored(value) for value in dimensions]
-            [(number,)] = self._all(_ADD_KEY, _digest(dimensions), _tag_values(dimensions.tags), *values)
+            values = [stored(value) for value in dimensions]
+            [(number,)] = self._all(_ADD_KEY, digest_of(dimensions), tag_values(dimensions.tags), *values)
         assert number is not None
         return int(number)
 
     def find_number(self, dimensions: Dimensions) -> int | None:
-        rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", _digest(dimensions))
+        rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", digest_of(dimensions))
         return rows[0][0] if rows else None
 
     def drop_unused_numbers(self) -> int:
@@ -196,7 +196,7 @@ class PostgresLedgerRows:
         terms = []
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted in chosen.items():
-                terms.append(f"{known[name]} {word}({asked.text(list(map(_stored, wanted)))}::text[])")
+                terms.append(f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])")
         needed = needed_sums(query.measures)
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
@@ -249,7 +249,7 @@ class PostgresLedgerRows:
         name = f"d{len(asked.joins)}"
         columns = [f"s{place}" for place in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
-        texts = [asked.text(each) for each in (*arrays, [_stored(dimension.value(sources)) for sources in known])]
+        texts = [asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])]
         equal = [
             f"{name}.{column} = {_own(source, asked)}"
             for column, source in zip(columns, dimension.sources, strict=True)
@@ -299,7 +299,7 @@ class _Question:
 def _own(dimension: str, asked: _Question) -> str:
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
-    return f"COALESCE(k.tag_values ->> {asked.text(_stored(dimension.removeprefix(TAG)))}::text, '')"
+    return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
 
 
 def _table(width: int) -> str:
@@ -315,21 +315,21 @@ def _measures(columns: Sequence[Any]) -> Measures:
     return [money.units(value) if name in MONEY else value for name, value in zip(_COLUMNS, columns, strict=True)]
 
 
-def _digest(dimensions: Dimensions) -> bytes:
+def digest_of(dimensions: Dimensions) -> bytes:
     return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
 
 
-def _stored(value: Any) -> Any:
+def stored(value: Any) -> Any:
     """A value as PostgreSQL can keep it: its texts have no U+0000 and no half of a character."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _tag_values(tags: str) -> str:
+def tag_values(tags: str) -> str:
     """The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is no JSON."""
     try:
         values = json.loads(tags) if tags else {}
     except ValueError:
         values = {}
-    return json.dumps({_stored(name): _stored(value) for name, value in values.items()}, ensure_ascii=False)
+    return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)

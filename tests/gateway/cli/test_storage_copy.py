@@ -1,0 +1,43 @@
+"""`tollhouse storage copy`: what it says, and with which code it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.storage import storage
+from spool.clock import SystemClock
+from spool.engines import open_storage
+from spool.settings import SpoolSettings
+from spool.storage import StorageOptions
+from tests.spool.contract.examples import add, call
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A data directory with a record in it, which no server has open."""
+
+    async def fill() -> None:
+        options = StorageOptions(directory=tmp_path / "source", settings=SpoolSettings(hold=0), clock=SystemClock())
+        opened = await open_storage(options)
+        await add(opened.log, call(1))
+        await opened.close()
+
+    asyncio.run(fill())
+    return tmp_path / "source"
+
+
+def test_a_data_directory_is_copied_once(source: Path, tmp_path: Path) -> None:
+    """It says how many records there are; a directory that is not empty is left as it is."""
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(f'data_dir = "{tmp_path / "new"}"\n')
+    command = ["copy", "--from", str(source), "--to-config", str(config), "--json"]
+    done = CliRunner().invoke(storage, command)
+    assert 0 == done.exit_code, done.output
+    assert {"records": {"ai-telemetry": 1}, "routes": 0} == json.loads(done.output)
+    again = CliRunner().invoke(storage, command)
+    assert (2, True) == (again.exit_code, "is not empty: copy into a new directory" in again.output)
