@@ -1,0 +1,132 @@
+"""What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
+from gateway.intake.shared_merge_window import SharedMergeWindow
+from gateway.intake.waiting_counters import WaitingCounters
+from spool.engines import POSTGRES, open_storage
+from spool.log.partial_reports import COUNTERS
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.settings import LOCAL, SpoolSettings, StorageSettings
+from spool.storage import Storage, StorageOptions
+from tests.gateway.intake.test_waiting_counters import FAMILIES, call, counters
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
+from tests.gateway.normalise.formats.payloads import read_batch
+from tests.moved_clock import MovedClock
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+ALICE = Bearer("alice", frozenset(), {"team": "search"})
+CLAUDE_CODE = FAMILIES["Claude Code"]
+PRICES = PriceBook.load()
+
+
+@dataclass
+class Gateway:
+    """The way in of one process, as it is assembled on a shared storage."""
+
+    storage: Storage
+    intake: Intake
+    counters: WaitingCounters
+    window: SharedMergeWindow
+
+    async def records(self) -> list[object]:
+        log = self.storage.log
+        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        return [record for entry in entries for record in entry.records]
+
+    async def merge(self, *events: object) -> None:
+        outcome, reports = read_batch("langfuse", batch(*events))
+        await self.window.take(outcome, ALICE, reports)
+
+
+async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
+    storage = await open_storage(options, engine=POSTGRES)
+    shadows = Shadows(clock, heard=storage.heard)
+    waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
+    await waiting.start(storage.partial_reports, hold_s=0)
+    intake = Intake(storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting)
+    window = SharedMergeWindow(
+        storage.partial_reports,
+        storage.log,
+        intake,
+        clock,
+        window_s=600.0,
+        hold_s=0,
+        max_reports=1000,
+        max_bytes=1 << 24,
+    )
+    return Gateway(storage, intake, waiting, window)
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def two(
+    new_schema: Callable[[], Schema], tmp_path: Path, clock: MovedClock
+) -> AsyncIterator[tuple[Gateway, Gateway]]:
+    schema = new_schema()
+    (tmp_path / "dsn").write_text(schema.dsn)
+    (tmp_path / "secret").write_bytes(b"i" * 32)
+    settings = StorageSettings(
+        engine=POSTGRES,
+        dsn_file=tmp_path / "dsn",
+        schema=schema.name,
+        secret_file=tmp_path / "secret",
+        durability=LOCAL,
+    )
+    options = StorageOptions(directory=tmp_path / "node", settings=SpoolSettings(hold=0), clock=clock, storage=settings)
+    gateways = await gateway(options, clock), await gateway(options, clock)
+    yield gateways
+    for one in gateways:
+        await one.storage.close()
+
+
+async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
+    """Told to both at once in any order they are one record; what one recorded the other amends, or knows."""
+    a, b = two
+    await asyncio.gather(a.merge(trace(), create()), b.merge(update()))
+    await a.merge(update())
+    await b.merge(create())
+    (record,) = await a.records()
+    assert isinstance(record, Inference)
+    assert ("gpt-4o-mini", 10) == (record.request_model, record.input_tokens)
+    books = await b.storage.log.verify()
+    assert ([], 0) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+
+
+async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
+    """Counters that come to the other gateway are shadows, whichever of both comes first, and counted once."""
+    a, b = two
+    began = clock.now()
+    await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)
+    assert (1, True) == ((found := await b.storage.partial_reports.count(COUNTERS))[0], found[1] > 0)
+    await b.intake.take(call(CLAUDE_CODE, 1, began), ALICE)
+    await a.intake.take(counters(CLAUDE_CODE, 2, began), ALICE)
+    assert (1, 0) == (await b.counters.release() // 2, await a.counters.release())
+    metrics = [record for record in await b.records() if isinstance(record, UsageMetric)]
+    assert (4, {True}) == (len(metrics), {metric.shadow for metric in metrics})
+    assert a.storage.heard is not None
+    assert 0 == await a.storage.heard.forget(clock.now() - WINDOW_S)
+    clock.move(KEEP_EVERY_S)
+    assert 0 < await a.storage.heard.forget(clock.now())
+    books = await a.storage.log.verify()
+    assert ([], 0) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
