@@ -49,6 +49,10 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
     installs = [step for name, rest in instructions() if name == "RUN" for step in rest.split("&&") if "/pip " in step]
     assert installs
     assert [] == [step for step in installs if "--require-hashes" not in step and "--no-deps" not in step]
+    (argument,) = (rest for name, rest in instructions() if name == "ARG")
+    chosen = [argument.partition("=")[2], "requirements-postgres.lock"]
+    copied = {word for name, rest in instructions() if name == "COPY" for word in rest.split()}
+    assert [] == [lock for lock in chosen if lock not in copied or not (ROOT / lock).exists()]
 
 
 def test_compose_connects_litellm_as_its_page_says() -> None:
@@ -97,6 +101,9 @@ class Image:
     def _workdir(self, rest: str) -> None:
         self._directory = rest
         self._inside(rest).mkdir(parents=True, exist_ok=True)
+
+    def _arg(self, rest: str) -> None:
+        self._env(rest)
 
     def _env(self, rest: str) -> None:
         self._variables |= dict(word.split("=", 1) for word in shlex.split(rest))

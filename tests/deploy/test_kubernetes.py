@@ -25,6 +25,8 @@ TOOLS = ROOT / ".venv-kubernetes"
 SCHEMAS = TOOLS / "schemas"
 VERSION = "1.34.0"
 MONITORED = ("--set", "monitoring.enabled=true")
+SHARED = ("--set", "storage.engine=postgres", "--set", "replicas=3")
+WORKLOADS = ("StatefulSet", "Deployment")
 
 Objects = dict[tuple[str, str], Any]
 
@@ -70,23 +72,33 @@ def comparable(text: str) -> str:
     for one in listed:
         for name in ("app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart"):
             one["metadata"]["labels"].pop(name, None)
-    for one in (one for one in listed if one["kind"] == "StatefulSet"):
+    for one in (one for one in listed if one["kind"] in WORKLOADS):
         pod = one["spec"]["template"]
         pod["metadata"].pop("annotations", None)
         (container,) = pod["spec"]["containers"]
         container.pop("imagePullPolicy", None)
         for named in (container["env"], container["ports"]):
             named.sort(key=lambda each: str(each["name"]))
-        for claim in one["spec"]["volumeClaimTemplates"]:
+        for named in (container["volumeMounts"], pod["spec"]["volumes"]):
+            named.sort(key=lambda each: str(each["name"]))
+        for claim in one["spec"].get("volumeClaimTemplates", ()):
             claim["metadata"].pop("labels", None)
     for one in (one for one in listed if one["kind"] == "Service"):
         one["spec"]["ports"].sort(key=lambda each: str(each["name"]))
     return yaml.safe_dump(sorted(listed, key=lambda one: (str(one["kind"]), str(one["metadata"]["name"]))))
 
 
-@pytest.mark.parametrize(("values", "components"), [((), ()), (MONITORED, ("monitoring",))])
+@pytest.mark.parametrize(
+    ("values", "components"),
+    [
+        ((), ()),
+        (MONITORED, ("monitoring",)),
+        (SHARED, ("postgres",)),
+        ((*SHARED, *MONITORED), ("postgres", "monitoring")),
+    ],
+)
 def test_helm_and_kustomize_agree(values: tuple[str, ...], components: tuple[str, ...], tmp_path: Path) -> None:
-    """Both render the same objects, with monitoring and without."""
+    """Both render the same objects, with monitoring and without, for files and for a PostgreSQL."""
     assert comparable(helm(*values)) == comparable(kustomize(tmp_path, *components))
 
 
@@ -113,6 +125,7 @@ def schema(path: str) -> Any:
 def test_the_published_schemas_accept_what_is_rendered(tmp_path: Path) -> None:
     """No field is unknown or of a wrong type; a field that is, is found."""
     assert [] == problems(helm(*MONITORED)) == problems(kustomize(tmp_path, "monitoring")) == problems(sidecar())
+    assert [] == problems(helm(*SHARED, *MONITORED))
     (found,) = problems(helm().replace("startupProbe:", "startProbe:"))
     assert "startProbe" in found
 
@@ -131,6 +144,8 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
     assert "0 chart(s) failed" in tool("helm", "lint", "--strict", str(KUBERNETES / "helm"))
     with pytest.raises(AssertionError, match="replica"):
         helm("--set", "replica=2")
+    with pytest.raises(AssertionError, match="engine"):
+        helm("--set", "storage.engine=mysql")
 
 
 def test_settings_in_pods_load(tmp_path: Path) -> None:
@@ -155,13 +170,47 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
     assert agent.server.listen in environment(pod["containers"][0])["GENERIC_LOGGER_ENDPOINT"]
 
 
+def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -> None:
+    """A Deployment without volumes of its own, spread over machines; its settings name the files of the secret."""
+    rendered = objects(helm(*SHARED))
+    assert not [name for kind, name in rendered if kind == "StatefulSet"]
+    spec = rendered["Deployment", "tollhouse"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert 3 == spec["replicas"]
+    assert "persistentVolumeClaim" not in json.dumps(pod)
+    assert pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert {"maxUnavailable": 0, "maxSurge": 1} == spec["strategy"]["rollingUpdate"]
+    assert 1 == rendered["PodDisruptionBudget", "tollhouse"]["spec"]["maxUnavailable"]
+
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "storage")
+    assert "tollhouse-storage" == volumes["storage"]["secret"]["secretName"]
+    secrets = tmp_path / "storage"
+    secrets.mkdir()
+    (secrets / "dsn").write_text(
+        f"host=db dbname=tollhouse sslmode=verify-full sslrootcert={mount['mountPath']}/ca.crt"
+    )
+    told = environment(container)
+    inside = {
+        name: value.replace(mount["mountPath"], str(secrets)) for name, value in told.items() if "STORAGE" in name
+    }
+    storage = load(env=variables() | told | inside).storage
+    assert ("postgres", secrets / "dsn") == (storage.engine, storage.dsn_file)
+    assert secrets / "installation.secret" == storage.secret_file
+    ports = [
+        each["port"] for rule in rendered["NetworkPolicy", "tollhouse"]["spec"]["egress"] for each in rule["ports"]
+    ]
+    assert 5432 in ports
+
+
 def test_the_versions_are_that_of_the_project() -> None:
     """Chart, image tags and the files that the pages name carry the version of pyproject.toml."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((KUBERNETES / "helm/Chart.yaml").read_text())
     tags = [
         yaml.safe_load((KUBERNETES / "kustomize" / name / "kustomization.yaml").read_text())["images"][0]["newTag"]
-        for name in ("base", "sidecar")
+        for name in ("base", "sidecar", "postgres")
     ]
     pages = "".join(path.read_text() for path in sorted((ROOT / "docs/install").glob("*.md")))
     named = re.findall(r"(?:tollhouse[-_]|newTag: )(\d+\.\d+\.\d+)", pages)

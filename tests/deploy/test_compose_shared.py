@@ -1,0 +1,168 @@
+"""Three gateways on one PostgreSQL, as deploy/ has them: read, and carried out with Debian's PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+
+from gateway.configuration.reader import load
+from spool.postgres.health import SEES_ALL
+from tests.acceptance.conftest import ROOT
+from tests.deploy.test_container import CONTAINERFILE, variables
+from tests.spool.postgres_cluster import Server, environment, folder, programs, run, user
+
+SHARED = ROOT / "deploy/compose/shared"
+SAMPLES = ROOT / "deploy/postgresql"
+COMPOSE: Any = yaml.safe_load((SHARED / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What secrets.sh makes."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    place = tmp_path_factory.mktemp("shared") / "secrets"
+    subprocess.run([str(SHARED / "secrets.sh"), str(place)], check=True, capture_output=True)
+    return place
+
+
+def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
+    """Settings and scripts beside the file, secrets by the script; nobody else may look into their directory."""
+    for name, each in COMPOSE["configs"].items():
+        assert (SHARED / each["file"]).exists(), name
+    assert {Path(each["file"]).name for each in COMPOSE["secrets"].values()} == {
+        path.name for path in secrets.iterdir()
+    }
+    assert 0o700 == secrets.stat().st_mode & 0o777
+    for name, service in SERVICES.items():
+        assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"]), name
+        assert {each["source"] for each in service.get("configs", ())} <= set(COMPOSE["configs"]), name
+        assert set(service.get("depends_on", ())) <= set(SERVICES), name
+    assert {each.partition(":")[0] for one in SERVICES.values() for each in one.get("volumes", ())} == set(
+        COMPOSE["volumes"]
+    )
+
+
+def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path: Path) -> None:
+    """One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the secret."""
+    first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
+    assert [first, first] == others
+    assert (True, ["ALL"]) == (first["read_only"], first["cap_drop"])
+    built = first["build"]
+    assert CONTAINERFILE == (SHARED / built["context"] / built["dockerfile"]).resolve()
+    assert "psycopg==" in (ROOT / built["args"]["REQUIREMENTS"]).read_text()
+    inside = (SHARED / "tollhouse.toml").read_text().replace("/run/secrets", str(secrets))
+    path = tmp_path / "tollhouse.toml"
+    for text in (inside, re.sub(r"^# (?=\[|\w+ = )", "", inside, flags=re.MULTILINE)):
+        path.write_text(text)
+        config = load(path, env=variables())
+    assert (secrets / "dsn", secrets / "installation_secret") == (config.storage.dsn_file, config.storage.secret_file)
+    assert 32 == len((secrets / "installation_secret").read_bytes())
+    assert "host=primary,standby " in (secrets / "dsn").read_text()
+
+
+def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None:
+    """On both ports, by /readyz."""
+    text = (SHARED / "haproxy.cfg").read_text()
+    for name, port in (("gateways", 4318), ("gateways_grpc", 4317)):
+        backend = re.split(r"\n\n", text.partition(f"\nbackend {name}\n")[2])[0]
+        assert "GET /readyz" in backend
+        assert list(GATEWAYS) == re.findall(rf"server (\S+) \1:{port} .*\bcheck\b", backend)
+    assert re.findall(r"bind :(\d+)", text) == [each.partition(":")[0] for each in SERVICES["balancer"]["ports"]]
+
+
+@pytest.fixture(scope="module")
+def database(secrets: Path) -> Iterator[Server]:
+    """A server as the image would start it: with the file of settings, then the script for new data."""
+    if user() is not None and os.getuid() != 0:
+        pytest.skip("needs a user for the server")
+    with folder() as place:
+        server = Server(place / "data", {})
+        run("initdb", "-D", str(server.folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        key = place / "key"
+        shutil.copy(secrets / "database_key", key)
+        key.chmod(0o600)
+        certificate = place / "certificate"
+        shutil.copy(secrets / "database_certificate", certificate)
+        certificate.chmod(0o644)
+        if name := user():
+            shutil.chown(key, name)
+        settings = (SHARED / "postgresql.conf").read_text()
+        settings = settings.replace("/etc/database_key", str(key))
+        settings = settings.replace("/run/secrets/database_certificate", str(certificate))
+        settings += f"port = {server.port}\nunix_socket_directories = '{place}'\nfsync = off\n"
+        settings = settings.replace("listen_addresses = '*'", "listen_addresses = '127.0.0.1'")
+        (place / "settings").write_text(settings.replace("512MB", "32MB"))
+        # With the rules that the image has of its own.
+        (server.folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        options = f"-c config_file={place / 'settings'}"
+        run("pg_ctl", "-D", str(server.folder), "-w", "-l", str(place / "log"), "-o", options, "start")
+        try:
+            told = {"SECRETS": str(secrets), "POSTGRES_USER": "postgres", "PGDATA": str(server.folder)}
+            told |= {"PGHOST": str(place), "PGPORT": str(server.port)}
+            binaries = f"{programs()}:{os.environ['PATH']}"
+            done = subprocess.run(
+                [str(SHARED / "roles.sh")],
+                env={**environment(), **told, "PATH": binaries},
+                capture_output=True,
+                text=True,
+            )
+            assert 0 == done.returncode, done.stderr
+            run("pg_ctl", "-D", str(server.folder), "reload")
+            yield server
+        finally:
+            run("pg_ctl", "-D", str(server.folder), "-w", "-m", "immediate", "stop")
+
+
+def test_the_role_reaches_its_database_under_either_name(database: Server, secrets: Path) -> None:
+    """With the address of the secret: the certificate is verified, and the role may look at standbys."""
+    told = (secrets / "dsn").read_text().strip().replace("/run/secrets", str(secrets))
+    for name in ("primary", "standby"):
+        dsn = told.replace("host=primary,standby", f"host={name} hostaddr=127.0.0.1 port={database.port}")
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            assert connection.execute(SEES_ALL.encode()).fetchone() == (True,)
+            assert connection.execute("SHOW synchronous_standby_names").fetchone() == ("standby",)
+            connection.execute("SET synchronous_commit = local; CREATE SCHEMA IF NOT EXISTS tollhouse")
+    with pytest.raises(psycopg.OperationalError, match="certificate"):
+        psycopg.connect(told.replace("host=primary,standby", f"host=other hostaddr=127.0.0.1 port={database.port}"))
+
+
+def test_a_standby_may_copy_the_primary(database: Server, secrets: Path, tmp_path: Path) -> None:
+    """With the address that the script has, and under the name that the primary waits for."""
+    text = (SHARED / "database.sh").read_text()
+    address = re.findall(r'address="(.*)"', text)[0]
+    password = (secrets / "replication_password").read_text()
+    told = address.replace("$password", password).replace("host=primary", "host=primary hostaddr=127.0.0.1")
+    assert "application_name=standby" in told
+    ca = f"sslmode=verify-full sslrootcert={secrets / 'database_ca'}"
+    with psycopg.connect(f"{told} {ca} port={database.port} dbname=postgres replication=database") as connection:
+        found = connection.execute("IDENTIFY_SYSTEM").fetchone()
+    assert found is not None
+
+
+def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> None:
+    """Of Patroni's and CloudNativePG's: each is one that it has, with a value that it takes."""
+    patroni = yaml.safe_load((SAMPLES / "patroni.yaml").read_text())
+    cluster = yaml.safe_load((SAMPLES / "cloudnative-pg.yaml").read_text())["spec"]
+    shared = patroni["bootstrap"]["dcs"]
+    assert (True, True) == (shared["synchronous_mode"], shared["synchronous_mode_strict"])
+    assert {"method": "any", "number": 1, "dataDurability": "required"} == cluster["postgresql"]["synchronous"]
+    parameters = shared["postgresql"]["parameters"] | cluster["postgresql"]["parameters"]
+    folder = programs()
+    assert folder is not None
+    for name, value in parameters.items():
+        command = [str(folder / "postgres"), "-D", str(database.folder), "-C", name, "-c", f"{name}={value}"]
+        done = subprocess.run(command, user=user(), env=environment(), cwd="/", capture_output=True, text=True)
+        assert 0 == done.returncode, done.stderr
+    assert ["GRANT pg_monitor TO tollhouse"] == cluster["bootstrap"]["initdb"]["postInitSQL"]
