@@ -17,6 +17,7 @@ from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.reconciliation.gauges import gauges as reconciled
 from gateway.reconciliation.reconciler import Reconciler
 from spool.installation import derived
+from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
 
@@ -86,6 +87,15 @@ def installation_id(parts: Assembler) -> str:
     return derived(parts.storage.secret, "own telemetry").hex()[:32]
 
 
+def instance_id(parts: Assembler) -> str:
+    """That of the installation, where one gateway has its storage for itself; several need one each."""
+    settings = parts.config.storage
+    if settings.engine == SQLITE:
+        return installation_id(parts)
+    name = settings.node_name or socket.gethostname()
+    return derived(parts.storage.secret, f"own telemetry of {name}").hex()[:32]
+
+
 def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str) -> OwnTelemetry:
     telemetry = OwnTelemetry(
         parts.config.telemetry,
@@ -95,7 +105,7 @@ def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *,
         resource={
             "service.name": "tollhouse",
             "service.version": version,
-            "service.instance.id": installation_id(parts),
+            "service.instance.id": instance_id(parts),
             "host.name": socket.gethostname(),
         },
         clock=parts.clock,

@@ -15,6 +15,7 @@ from spool.postgres.billing_drops import PostgresBillingDrops
 from spool.postgres.billing_hours import PostgresBillingHours
 from spool.postgres.database import DRIVER
 from spool.postgres.facts import agree
+from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.log.log import CACHE_BYTES
@@ -102,6 +103,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             incarnation=facts.incarnation,
             leases=leases,
             heard=spool.heard,
+            health=lambda: health(database, settings.durability),
             close=stack.pop_all().aclose,
         )
 

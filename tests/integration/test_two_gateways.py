@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,27 @@ async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> N
     assert terms == {"received": 3, "duplicates": 1, "accepted": 2, "kept": 2}
 
 
+async def metrics(gateway: Serving) -> dict[str, float]:
+    """What has one series, and the installation."""
+    text = (await gateway.send("/metrics", b"", method="GET", key=None)).body.decode()
+    return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:{installation=.*})?) (\S+)$", text, re.M)}
+
+
+async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serving]) -> None:
+    """Two gateways are counted, and by the installation in their metrics they are one."""
+
+    async def both_are_seen() -> bool:
+        return [2.0, 2.0] == [(await metrics(each)).get("tollhouse_nodes") for each in gateways]
+
+    await until(both_are_seen)
+    one, other = [await metrics(each) for each in gateways]
+    (installation,) = (name for name in one if name.startswith("tollhouse_installation"))
+    assert installation in other
+    assert (1.0, 1.0) == (one["tollhouse_storage_answers"], other["tollhouse_storage_answers"])
+    assert one["tollhouse_postgres_max_connections"] == other["tollhouse_postgres_max_connections"]
+    assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" asks for none
+
+
 async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pair, tmp_path: Path) -> None:
     """
     What was answered 2xx is there after the standby took over, and nothing is there twice.
@@ -100,6 +122,7 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     node = await serve(config=config)
     first, second = json_traces(json_span()), json_traces(json_span())
     assert (await node.send(TRACES, first)).status == 200
+    assert (await metrics(node))["tollhouse_storage_answers"] == 1
     pair.standby.stop()
     assert (await node.send(TRACES, second)).status == 503
     pair.standby.start()
@@ -107,6 +130,7 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     pair.primary.stop()
     assert (await node.send(TRACES, first)).status == 503
     assert (await probe(node, "/livez"), await probe(node, "/readyz")) == (200, 503)
+    assert (await metrics(node))["tollhouse_storage_answers"] == 0
     later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
     pair.promote()
     await later
