@@ -16,7 +16,9 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.workers.jobs import SentBody
 from gateway.workers.pool import NotDone
 
-WORTH_A_WAY: Final = 4 * 1024  # bytes of a body; below it the way to a worker costs more than it saves
+# Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their decoding,
+# but they come back one after the other: fewer of them share a commit, which costs as much.
+WORTH_A_WAY: Final = 4 * 1024
 
 
 async def decoded(receivers: ReceiverServices, body: SentBody, lease: Lease, *, aside_above: int = LARGE) -> Normalised:

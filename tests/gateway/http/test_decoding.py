@@ -1,0 +1,61 @@
+"""Which bodies go to a worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from gateway.http.budget import Budget
+from gateway.http.services import ReceiverServices
+from gateway.http.slices import LARGE
+from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+from gateway.receivers.decoding import WORTH_A_WAY, decoded
+from gateway.workers.jobs import SentBody
+from gateway.workers.pool import NotDone
+
+pytestmark = pytest.mark.asyncio
+
+
+class Workers:
+    """Counts what it is given."""
+
+    def __init__(self, *, has_room: bool = True, is_there: bool = True) -> None:
+        self.has_room = has_room
+        self.bodies = 0
+        self._is_there = is_there
+
+    async def decode(self, body: SentBody, options: Options, hold: object) -> Normalised:
+        self.bodies += 1
+        if not self._is_there:
+            raise NotDone
+        return Normalised(Outcome())
+
+
+async def place_of(size: int, workers: Workers | None) -> tuple[int, int]:
+    """How many workers and the server itself decoded of one body of empty lines."""
+    here: Counter[str] = Counter()
+    metrics = SimpleNamespace(body_decoded=lambda by: here.update([by]))
+    services = SimpleNamespace(workers=workers, options=Options(), metrics=metrics)
+    body = SentBody.of_export("traces", b'{"resourceSpans": [' + b" " * (size - 21) + b"]}", json=True)
+    assert size == len(body.content)
+    await decoded(cast(ReceiverServices, services), body, Budget(LARGE).lease(), aside_above=2 * LARGE)
+    return (0 if workers is None else workers.bodies), here["server"]
+
+
+async def test_a_body_goes_where_it_costs_least() -> None:
+    """By its size; none to a worker where there are none, or while they have enough."""
+    assert (0, 1) == await place_of(WORTH_A_WAY - 1, Workers())
+    assert (1, 0) == await place_of(WORTH_A_WAY, Workers())
+    assert (0, 1) == await place_of(LARGE, None)
+    assert (0, 1) == await place_of(LARGE, Workers(has_room=False))
+
+
+async def test_a_large_body_waits_for_a_worker() -> None:
+    """The server would be long at it; only when there is no worker does it decode that itself."""
+    assert (1, 0) == await place_of(LARGE + 1, Workers(has_room=False))
+    assert (1, 1) == await place_of(LARGE + 1, Workers(has_room=False, is_there=False))
