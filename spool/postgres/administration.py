@@ -16,7 +16,8 @@ from spool.storage import Administration
 
 LOOK = """
     SELECT current_setting('server_version'), current_setting('synchronous_standby_names'),
-           (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+           CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
+                THEN (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) END,
            (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
              WHERE n.nspname = %s AND c.relkind = 'r')"""
@@ -66,7 +67,7 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
             "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "
             'storage.durability = "replicated"'
         )
-    elif storage.durability == REPLICATED and not connected:
+    elif storage.durability == REPLICATED and connected == 0:
         problem = "no synchronous standby is connected: commits wait, and senders get 503"
     return {
         "engine": storage.engine,
@@ -77,7 +78,7 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
         "bytes": int(size),
         "durability": storage.durability,
         "synchronous_standby_names": standbys,
-        "synchronous_standbys": connected,
+        "synchronous_standbys": "unknown: GRANT pg_monitor to the role" if connected is None else connected,
         "answer_ms": round(elapsed_s * 1000, 1),
         "settings": shared,
         "problem": problem,
@@ -108,7 +109,8 @@ async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
         await database.close()
 
 
-def _look(database: Database, connection: Connection) -> tuple[str, str, int, int]:
+def _look(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
+    """The standbys that confirm commits are None where the role may not see them."""
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]

@@ -14,8 +14,8 @@ from spool.postgres.address import open_database, problems, read_secret
 from spool.postgres.administration import bring_up_to_date, change, make, status
 from spool.postgres.facts import agree
 from spool.postgres.migrations import VERSION
-from spool.settings import LOCAL, SpoolSettings, StorageSettings
-from tests.spool.postgres_cluster import Schema
+from spool.settings import LOCAL, REPLICATED, SpoolSettings, StorageSettings
+from tests.spool.postgres_cluster import Schema, Server
 
 SETTINGS = SpoolSettings()
 
@@ -112,3 +112,32 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_env="DSN")))
     assert "storage.secret_file" in "; ".join(problems(replace(good, secret_file=None)))
     assert "storage.schema" in "; ".join(problems(replace(good, schema="x" * 64)))
+
+
+@pytest.mark.asyncio
+async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
+    storage: StorageSettings, unmade_schema: Schema, cluster: Server, tmp_path: Path
+) -> None:
+    """It is unknown, with what makes it known; with the right, its absence is the problem."""
+    await make(storage, SETTINGS)
+    role = f"limited_{unmade_schema.name}"
+    for statement in (
+        f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {unmade_schema.name} TO {role}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {unmade_schema.name} TO {role}",
+    ):  # fmt: skip
+        cluster.execute(statement)
+    dsn_file = tmp_path / "limited.dsn"
+    dsn_file.write_text(f"{unmade_schema.dsn} user={role}")
+    limited = replace(storage, dsn_file=dsn_file, durability=REPLICATED)
+    cluster.change(synchronous_standby_names="nobody")
+    try:
+        while cluster.execute("SHOW synchronous_standby_names") != [("nobody",)]:
+            pass
+        found = await status(limited)
+        assert ("", True) == (found["problem"], "pg_monitor" in str(found["synchronous_standbys"]))
+        cluster.execute(f"SET synchronous_commit = local; GRANT pg_monitor TO {role}")
+        found = await status(limited)
+        assert (0, True) == (found["synchronous_standbys"], "no synchronous standby" in str(found["problem"]))
+    finally:
+        cluster.change(synchronous_standby_names="")
+        cluster.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -46,9 +46,17 @@ def receiver(cluster: Server, place: Path) -> Iterator[None]:
         process.wait()
 
 
+async def commit_until(ended: asyncio.Event, database: Database) -> None:
+    """A server takes changed settings over at a moment of its own: one of the commits waits."""
+    insert = database.sql("INSERT INTO {schema}.held VALUES (1)")
+    while not ended.is_set():
+        await database.transaction(lambda one: one.execute(insert))
+
+
 async def test_a_standby_is_seen_and_so_is_its_absence(database: Database, cluster: Server, tmp_path: Path) -> None:
     """A commit that waits for it is counted, with how long it waits."""
     await migrate(database)
+    await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
     with receiver(cluster, tmp_path):
         cluster.change(synchronous_standby_names=STANDBY)
         try:
@@ -60,21 +68,22 @@ async def test_a_standby_is_seen_and_so_is_its_absence(database: Database, clust
     try:
         await reaches(database, lambda one: one.standbys == [])
         cluster.change(synchronous_standby_names=STANDBY)
-        create = database.sql("CREATE TABLE {schema}.held (n int)")
-        waiting = asyncio.create_task(database.transaction(lambda one: one.execute(create)))
+        ended = asyncio.Event()
+        committing = asyncio.create_task(commit_until(ended, database))
         found = await reaches(database, lambda one: one.standby_wait_s > 0.05)
         assert 1 == found.standby_waits
+        ended.set()
     finally:
         cluster.change(synchronous_standby_names="")
-    await waiting
+    await committing
 
 
-async def test_who_waits_and_what_is_old_is_seen(database: Database, fresh_schema: Schema) -> None:
+async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_schema: Schema) -> None:
     """A commit that waits for another gateway, and a transaction that somebody left open."""
     await migrate(database)
     await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
     lock = database.sql("LOCK TABLE {schema}.held")
-    with psycopg.connect(fresh_schema.dsn) as forgotten:
+    with psycopg.connect(unmade_schema.dsn) as forgotten:
         forgotten.execute(lock)
         appending = asyncio.create_task(database.append.transaction(lambda one: one.execute(lock)))
         found = await reaches(database, lambda one: bool(one.head_waits and one.head_wait_s > 0.05))
@@ -86,18 +95,18 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, fresh_schem
     assert (0, 0.0) == (found.head_waits, found.head_wait_s)
 
 
-async def test_a_role_without_the_right_sees_its_own_alone(database: Database, fresh_schema: Schema) -> None:
+async def test_a_role_without_the_right_sees_its_own_alone(database: Database, unmade_schema: Schema) -> None:
     """Standbys and transactions of others are then unknown, and not absent."""
     await migrate(database)
-    role = f"reader_{fresh_schema.name}"
-    with psycopg.connect(fresh_schema.dsn, autocommit=True) as owner:
+    role = f"reader_{unmade_schema.name}"
+    with psycopg.connect(unmade_schema.dsn, autocommit=True) as owner:
         for statement in (
-            f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {fresh_schema.name} TO {role}",
-            f"GRANT SELECT ON ALL TABLES IN SCHEMA {fresh_schema.name} TO {role}",
+            f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {unmade_schema.name} TO {role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {unmade_schema.name} TO {role}",
         ):  # fmt: skip
             owner.execute(statement.encode())
         try:
-            limited = Database(f"{fresh_schema.dsn} user={role}", schema=fresh_schema.name)
+            limited = Database(f"{unmade_schema.dsn} user={role}", schema=unmade_schema.name)
             found = await health(limited, LOCAL)
             assert (found.standbys, found.oldest_transaction_s, found.needs_standby) == (None, None, False)
             owner.execute(f"GRANT pg_monitor TO {role}".encode())
