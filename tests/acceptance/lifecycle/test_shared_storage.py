@@ -1,0 +1,147 @@
+"""Two gateways on one PostgreSQL, real processes: one is killed, and one frozen, while it sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.payloads import post, request, span
+from tests.clients.loopback import Loopback, body_of
+from tests.spool.postgres_cluster import Schema
+
+ROUTE = "sink/ai-telemetry"
+TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
+SLACK_S = 4.0  # what a busy machine adds
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[storage]
+engine = "postgres"
+dsn_file = "{folder}/tollhouse.dsn"
+secret_file = "{folder}/secret"
+schema = "{schema}"
+durability = "local"
+node_name = "{name}"
+[spool]
+hold = "0s"
+max_bytes = "1GiB"
+[[destinations]]
+name = "sink"
+type = "webhook"
+url = "{url}"
+"""
+
+
+class Sink(Loopback):
+    """A destination that honours keys: it notes each request, and answers once it is let."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []  # of every request, repeats among them
+        self.accepted: dict[str, int] = {}  # records by key, each counted once
+        self.answers = threading.Event()
+        super().__init__(_handler(self))
+
+
+def _handler(sink: Sink) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = body_of(self)
+            key = self.headers["Idempotency-Key"]
+            sink.accepted.setdefault(key, len(json.loads(body)["records"]))
+            sink.keys.append(key)
+            sink.answers.wait(60)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Quiet: what came is counted."""
+
+    return Handler
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    opened = Sink()
+    yield opened
+    opened.answers.set()
+    opened.close()
+
+
+@pytest.fixture
+def gateways(installations: Any, new_schema: Any, sink: Sink, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
+    """Two on one storage; the first one runs the route."""
+    schema: Schema = new_schema()
+    (tmp_path / "tollhouse.dsn").write_text(schema.dsn)
+    (tmp_path / "secret").write_bytes(os.urandom(32))
+    (tmp_path / "secret").chmod(0o600)
+    named = {"folder": tmp_path, "schema": schema.name, "url": sink.url}
+    first, second = (installations(name, config=CONFIG.format(name=name, **named)) for name in ("a", "b"))
+    first.start()
+    wait_for(lambda: ROUTE in run_by(first, "a"), 10, "the first gateway runs the route")
+    second.start()
+    return first, second
+
+
+def run_by(gateway: Tollhouse, name: str) -> list[str]:
+    """What a gateway of that name runs alone, as another one says."""
+    nodes = gateway.asked("/status")["nodes"]
+    return [lease for node in nodes if node["live"] and node["name"] == name for lease in node["leases"]]
+
+
+def sent(sink: Sink, count: int) -> float:
+    """Wait for that many requests; how long it took."""
+    began = time.monotonic()
+    wait_for(lambda: len(sink.keys) >= count, 30, f"{count} requests")
+    return time.monotonic() - began
+
+
+def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollhouse, Tollhouse], sink: Sink) -> None:
+    """Killed or frozen: within seconds, under the same key, and each record arrives once by the key."""
+    killed, other = gateways
+    key = killed.key("sender")
+    assert 200 == post(killed.url, request([span("call-1")]), key).status
+    sent(sink, 1)
+    killed.kill()
+    killed_s = sent(sink, 2)
+    sink.answers.set()
+    wait_for(lambda: other.queued(ROUTE) == 0, 10, "the second gateway settles it")
+    assert (sink.keys[0], [1]) == (sink.keys[1], list(sink.accepted.values()))
+
+    killed.start()
+    frozen, third = other, killed
+    sink.answers.clear()
+    assert 200 == post(third.url, request([span("call-2")]), key).status
+    sent(sink, 3)
+    assert frozen.process is not None
+    frozen.process.send_signal(signal.SIGSTOP)
+    try:
+        frozen_s = sent(sink, 4)
+        sink.answers.set()
+        wait_for(lambda: third.queued(ROUTE) == 0, 10, "the other gateway settles it")
+    finally:
+        frozen.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: {"a", "b"} == live(frozen), 10, "the frozen one has a new session")
+    assert (sink.keys[2], [1, 1]) == (sink.keys[3], list(sink.accepted.values()))
+    books = third.asked("/books")
+    assert (2, True) == (books["routes"][ROUTE]["delivered"], books["balanced"])
+    print(f"taken over after {killed_s:.1f} s (killed) and {frozen_s:.1f} s (frozen)")
+    assert max(killed_s, frozen_s) < TAKEN_OVER_S + SLACK_S
+
+
+def live(gateway: Tollhouse) -> set[str]:
+    return {node["name"] for node in gateway.asked("/status")["nodes"] if node["live"]}
