@@ -10,7 +10,7 @@ import pytest
 
 from spool.deliveries.values import RouteSpec
 from spool.engines import engine_of, open_storage
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, SpoolDamaged
 from spool.installation import FILE
 from spool.ledger.queries import CostQuery
 from spool.log.partial_reports import PartialReport
@@ -134,6 +134,27 @@ async def test_nothing_is_copied_under_another_secret(copying: Copying) -> None:
         await copying.copy(copying.postgres)
     secret_file.write_bytes((copying.source.directory / FILE).read_bytes())
     await copying.copy(copying.postgres)
+
+
+async def test_a_copy_that_is_not_equal_is_taken_away_again(copying: Copying) -> None:
+    """Nothing of it counts, and the next attempt begins with nothing."""
+    await copying.fill()
+
+    async def unreadable(options: StorageOptions) -> Storage:
+        raise SpoolDamaged("it cannot be read")
+
+    broken = replace(engine_of("postgres"), open=unreadable)
+    with pytest.raises(SpoolDamaged, match="cannot be read"):
+        await copy_storage(copying.source, engine_of("sqlite"), copying.postgres, broken)
+    await copying.copy(copying.postgres)
+
+
+async def test_files_are_not_made_from_a_database(copying: Copying) -> None:
+    """It is said at once."""
+    await copying.fill()
+    await copying.copy(copying.postgres)
+    with pytest.raises(NotAllowed, match="from SQLite alone"):
+        await copy_storage(copying.postgres, engine_of("postgres"), copying.files, engine_of("sqlite"))
 
 
 async def test_open_records_are_not_copied(copying: Copying) -> None:
