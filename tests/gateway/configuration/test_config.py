@@ -32,6 +32,17 @@ def test_everything_has_a_default() -> None:
     assert Path.cwd() / "tollhouse-data" == config.data_dir
 
 
+def test_workers_are_bounded_and_have_room_for_the_largest_body(tmp_path: Path) -> None:
+    """At the edge it runs; memory counts only where there are workers."""
+    largest = '[server]\nmax_body_bytes = "100MiB"\nmax_inflight_bytes = "100MiB"\n'
+    assert 64 == load(written(tmp_path, largest + 'workers = 64\nworker_memory = "600MiB"'), env={}).server.workers
+    assert 0 == load(written(tmp_path, largest + 'worker_memory = "128MiB"'), env={}).server.workers
+    assert [
+        "server.worker_memory must be at least 6 times server.max_body_bytes",
+        "server.workers must be at most 64",
+    ] == problems(written(tmp_path, largest + 'workers = 65\nworker_memory = "599MiB"'))
+
+
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     """A service manager's working directory does not matter."""
     config = load(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})

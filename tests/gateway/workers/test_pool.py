@@ -29,6 +29,7 @@ from gateway.workers.process import StartChild, environment, starter
 from gateway.workers.serving import Link, serve
 from spool.record import Inference
 from spool.settings import MIB
+from tests.bench.load import payloads
 from tests.gateway.workers.children import ThreadChild, on_a_thread
 from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces
 
@@ -305,6 +306,20 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
         assert 50 == (await decode(pool, body)).outcome.received
     assert {DIED: 1} == told.deaths
     assert not [one for one in (pid, next_pid) if Path(f"/proc/{one}").exists()]
+
+
+async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> None:
+    """The worker ends in place of the machine's memory, and the next one takes what fits."""
+    body = SentBody.of_export("traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False)
+    little = starter("-m", "gateway.assembly.worker_process", "{socket}", str(40 * MIB))
+    async with workers(little) as (pool, told):
+        await pool.complete()
+        with pytest.raises(Refusal) as refused:
+            await decode(pool, body)
+        assert "undecodable" == refused.value.type
+        await pool.complete()
+        assert 50 == (await decode(pool, spans(50))).outcome.received
+    assert {DIED: 2} == told.deaths
 
 
 async def test_the_environment_of_a_worker_holds_no_secret() -> None:
