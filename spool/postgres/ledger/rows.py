@@ -29,6 +29,8 @@ _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
 _KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
 _WIDTH = len(Dimensions._fields)
 
+MOST_LOOKUPS = 16  # of numbers in one transaction, each a way to the server and back; then all are read at once
+
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 _SET_STATE = """
     INSERT INTO {schema}.ledger_state VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
@@ -63,6 +65,8 @@ class PostgresLedgerRows:
     def __init__(self, connection: Connection, database: Database) -> None:
         self._connection = connection
         self._database = database
+        self._lookups = 0
+        self._numbers: dict[bytes, int] | None = None  # of all dimensions, once some were looked up one by one
 
     def state(self) -> Mapping[str, int]:
         return dict(self._all("SELECT name, value FROM {schema}.ledger_state"))
@@ -74,16 +78,24 @@ class PostgresLedgerRows:
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
         if number is None:
-            values = [stored(value) for value in dimensions]
-            [(number,)] = self._all(_ADD_KEY, digest_of(dimensions), tag_values(dimensions.tags), *values)
-        assert number is not None
-        return int(number)
+            digest, values = digest_of(dimensions), [stored(value) for value in dimensions]
+            [(number,)] = self._all(_ADD_KEY, digest, tag_values(dimensions.tags), *values)
+            if self._numbers is not None:
+                self._numbers[digest] = number
+        return number
 
     def find_number(self, dimensions: Dimensions) -> int | None:
-        rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", digest_of(dimensions))
-        return rows[0][0] if rows else None
+        digest = digest_of(dimensions)
+        if self._numbers is None and self._lookups < MOST_LOOKUPS:
+            self._lookups += 1
+            rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", digest)
+            return rows[0][0] if rows else None
+        if self._numbers is None:
+            self._numbers = dict(self._all("SELECT digest, id FROM {schema}.ledger_keys"))
+        return self._numbers.get(digest)
 
     def drop_unused_numbers(self) -> int:
+        self._numbers = None
         return self._run(_DROP_KEYS)
 
     def numbers(self, width: int, start: int) -> set[int]:

@@ -782,3 +782,14 @@ async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
             assert name in await ledger.values(dimension)
             assert 1 == (await total(ledger, include={dimension: [name]})).calls
     assert 1 == (await total(ledger, include={"user": ["b\0c"]})).calls
+
+
+@pytest.mark.asyncio
+async def test_many_new_dimensions_at_once(ledgers: Ledgers) -> None:
+    """More than an engine looks up one by one, known ones and new ones in turn."""
+    log, ledger = FakeLog(), await ledgers.open()
+    for users in (range(0, 40, 2), range(40), range(60)):
+        log.add([call(user=f"u{number}") for number in users])
+        await ledger.catch_up(log)
+        assert recount(log, "user") == await hourly(ledger, "user")
+    assert 60 == len(await ledger.values("user"))
