@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from random import Random
 
 import pytest
 import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.errors import NotAllowed, TakenOver
+from spool.errors import NotAllowed, NotThere, TakenOver
 from spool.postgres.database import Database
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
@@ -154,6 +155,87 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
     assert ({"delivered": 60}, {"delivered": 60}) == (await nodes[0].terms(), await nodes[1].terms())
     assert 30 == len(sent)  # each of twenty once, and half of them again
     assert [0, 0] == [each.deliveries.fenced for each in nodes]
+
+
+class Verbs:
+    """A worker that does whatever may be done with a route, in an order of its own."""
+
+    def __init__(self, node: Node, clock: MovedClock, seed: int) -> None:
+        self.node, self.clock, self.random = node, clock, Random(seed)
+
+    async def work(self, rounds: int) -> None:
+        for _ in range(rounds):
+            await self.random.choice(
+                [self.send, self.send, self.send, self.send, self.decide, self.hand_over, self.again, self.look]
+            )()
+
+    async def send(self) -> None:
+        table, now = self.node.deliveries, self.clock.now()
+        if self.random.random() < 0.3:
+            delivery = await table.probe(ROUTE, now=now, max_suspects=2)
+        else:
+            delivery = await table.due(ROUTE, now=now, max_records=self.random.randint(1, 5))
+        if delivery is None:
+            return
+        outcome = self.random.randrange(6)
+        if outcome == 0 and delivery.count > 1:
+            await table.split(delivery, reason="413", refused=True)
+        elif outcome == 1 and delivery.count == 1:
+            await table.set_aside(delivery, error="400", status="400")
+        elif outcome == 2:
+            await table.retry(delivery, reason="503", not_before=now - 1, answer="503", server_error=True)
+        elif outcome == 3:
+            await table.unknown(delivery, reason="cut off")
+        elif outcome == 4:
+            self.clock.move(1)  # it is left in hand: somebody takes it over when the session is over
+        else:
+            await self.node.deliver(delivery)
+
+    async def decide(self) -> None:
+        table = self.node.deliveries
+        letters, unknowns = await table.dead(), await table.unknowns()
+        if letters:
+            decision = self.random.choice([table.dead_retry, table.dead_discard])
+            await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
+        if unknowns:
+            with suppress(NotThere):  # another one was faster
+                await table.resolve(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
+
+    async def hand_over(self) -> None:
+        if self.random.random() < 0.2:
+            for each in await self.node.deliveries.set_apart(ROUTE, reason=str(self.random.random()), ambiguous=True):
+                await self.node.deliveries.hand_over(each.id, damaged=0)
+
+    async def again(self) -> None:
+        await self.node.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=self.random.random() < 0.7)
+
+    async def look(self) -> None:
+        await self.node.leases.look()
+        await self.node.deliveries.routes()
+
+
+async def test_whatever_is_done_at_once_the_books_balance(
+    node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock stays."""
+    nodes = [await node("a"), await node("b")]
+    for each in nodes:
+        await each.deliveries.declare([SPEC])
+    workers = [Verbs(each, clock, seed) for seed, each in enumerate((*nodes, *nodes))]
+    for first in range(1, 151, 50):
+        await nodes[0].add(calls(first, first + 49))
+        await nodes[1].follow()
+        await asyncio.gather(*(each.work(25) for each in workers))
+        books = await nodes[1].log.verify()
+        assert ([], first + 49) == (list(books.imbalances), sum(books.routes[ROUTE].values()))
+    clock.move(SESSION_S + 1)
+    await nodes[0].leases.look()
+    while (delivery := await nodes[0].take()) is not None:
+        await nodes[0].deliver(delivery)
+    terms = await nodes[1].terms()
+    assert ([], 150) == (list((await nodes[0].log.verify()).imbalances), sum(terms.values()))
+    assert 0 == terms.get("queued", 0)
+    assert "deadlock" not in caplog.text
 
 
 async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: MovedClock) -> None:
