@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 import yaml
 
 from gateway.configuration.reader import load
+from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.health import SEES_ALL
 from tests.acceptance.conftest import ROOT
 from tests.deploy.test_container import CONTAINERFILE, variables
-from tests.spool.postgres_cluster import Server, environment, folder, programs, run, user
+from tests.spool.postgres_cluster import Server, environment, folder, free_port, programs, run, user
 
 SHARED = ROOT / "deploy/compose/shared"
 SAMPLES = ROOT / "deploy/postgresql"
@@ -85,8 +87,6 @@ def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None
 @pytest.fixture(scope="module")
 def database(secrets: Path) -> Iterator[Server]:
     """A server as the image would start it: with the file of settings, then the script for new data."""
-    if user() is not None and os.getuid() != 0:
-        pytest.skip("needs a user for the server")
     with folder() as place:
         server = Server(place / "data", {})
         run("initdb", "-D", str(server.folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
@@ -133,22 +133,52 @@ def test_the_role_reaches_its_database_under_either_name(database: Server, secre
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert connection.execute(SEES_ALL.encode()).fetchone() == (True,)
             assert connection.execute("SHOW synchronous_standby_names").fetchone() == ("standby",)
-            connection.execute("SET synchronous_commit = local; CREATE SCHEMA IF NOT EXISTS tollhouse")
     with pytest.raises(psycopg.OperationalError, match="certificate"):
         psycopg.connect(told.replace("host=primary,standby", f"host=other hostaddr=127.0.0.1 port={database.port}"))
 
 
-def test_a_standby_may_copy_the_primary(database: Server, secrets: Path, tmp_path: Path) -> None:
-    """With the address that the script has, and under the name that the primary waits for."""
-    text = (SHARED / "database.sh").read_text()
-    address = re.findall(r'address="(.*)"', text)[0]
-    password = (secrets / "replication_password").read_text()
-    told = address.replace("$password", password).replace("host=primary", "host=primary hostaddr=127.0.0.1")
-    assert "application_name=standby" in told
-    ca = f"sslmode=verify-full sslrootcert={secrets / 'database_ca'}"
-    with psycopg.connect(f"{told} {ca} port={database.port} dbname=postgres replication=database") as connection:
-        found = connection.execute("IDENTIFY_SYSTEM").fetchone()
-    assert found is not None
+@pytest.mark.asyncio
+async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
+    database: Server, secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    With the address that the script has, under the name that the primary waits for.
+
+    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and nothing is missing.
+    """
+    place = database.folder.parent
+    monkeypatch.setenv("HOME", str(place))
+    authority = place / "ca"
+    shutil.copy(secrets / "database_ca", authority)
+    authority.chmod(0o644)
+    address = re.findall(r'address="(.*)"', (SHARED / "database.sh").read_text())[0]
+    address = address.replace("$password", (secrets / "replication_password").read_text())
+    address = address.replace("host=primary", f"host=primary hostaddr=127.0.0.1 port={database.port}")
+    address += f" sslmode=verify-full sslrootcert={authority}"
+    data = str(place / "standby")
+    run("pg_basebackup", "--dbname", address, "--pgdata", data, "--wal-method", "stream", "--write-recovery-conf",
+        "--checkpoint", "fast", "--no-sync")  # fmt: skip
+    port = free_port()
+    (place / "settings-of-standby").write_text(f"{(place / 'settings').read_text()}port = {port}\n")
+    options = f"-c config_file={place / 'settings-of-standby'}"
+    run("pg_ctl", "-D", data, "-w", "-l", str(place / "log-of-standby"), "-o", options, "start")
+    try:
+        dsn = (secrets / "dsn").read_text().strip().replace("/run/secrets", str(secrets))
+        both = f"host=primary,standby hostaddr=127.0.0.1,127.0.0.1 port={database.port},{port}"
+        dsn_file = tmp_path / "dsn"
+        dsn_file.write_text(dsn.replace("host=primary,standby", both))
+        path = tmp_path / "tollhouse.toml"
+        path.write_text((SHARED / "tollhouse.toml").read_text().replace("/run/secrets", str(secrets)))
+        config = load(path, env=variables())
+        storage = replace(config.storage, dsn_file=dsn_file)
+        made = await ADMINISTRATION.make(storage, config.spool)
+        assert (0, False) == (made["version_before"], made["secret_made"])
+        found = await ADMINISTRATION.status(storage)
+        assert ("", 1, "standby") == (
+            found["problem"], found["synchronous_standbys"], found["synchronous_standby_names"]
+        )  # fmt: skip
+    finally:
+        run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
 
 
 def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> None:
