@@ -107,6 +107,11 @@ DeviceChange = Callable[[Device | None], Device]
 class DeviceRows(Protocol):
     """The rows as an engine keeps them."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes write the rows, too."""
+        ...
+
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
     async def write(
@@ -205,6 +210,11 @@ class DeviceTable:
         table._durable = dict(table._devices)
         table._unenrolled = {name.name: name for name in sorted(names, key=lambda each: each.last_seen)}
         return table
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change the same devices."""
+        return self._rows.is_shared
 
     def find(self, id: str) -> Device | None:
         return self._devices.get(id)

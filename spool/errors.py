@@ -23,6 +23,10 @@ class Stale(SpoolUnavailable):
     """What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again."""
 
 
+class KeyEnded(Stale):
+    """The key under which a submission was sent ended meanwhile: nothing of it was kept, and repeating it is no use."""
+
+
 class SpoolDamaged(SpoolUnavailable):
     """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
 

@@ -21,9 +21,10 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolError
+from spool.log.partial_reports import Expectation
 from spool.registry.keys import ENABLED, Key
 from spool.registry.registry import Registry
-from spool.registry.scopes import granting_use_case
+from spool.registry.scopes import CREATE_EVENT, INGEST, granting_use_case
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys from one address at once, then one every two seconds
 GUESSES_PER_S = 0.5
 _DEFAULTS = ServerSettings()
+KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # of what these bring nothing is kept once the key has ended
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
@@ -44,6 +46,7 @@ class Bearer:
     `device` is the device whose own key it is, `named` the device that the request names as its origin.
     `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
     configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to it.
+    `expects`: what it brings is kept only while the key is good, where other gateways may end it.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Bearer:
     named: str | None = None
     may_chain: bool = True
     is_gateway: bool = False
+    expects: tuple[Expectation, ...] = ()
 
 
 class Access:
@@ -122,6 +126,9 @@ class Access:
                     "or have the operator set server.accept_bearer",
                 )
             secret = secret[7:].strip()
+        if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
+            message = "the database was not reached for a second: whether this key is still good is not known; repeat"
+            raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
         bearer = self._bearer(secret, address)
         if scope not in bearer.scopes:
             raise lacking(scope)
@@ -223,7 +230,15 @@ class Access:
         self._unwritten.add(key.id)
         naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
         is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
-        return Bearer(key.name, key.granted, key.labels, may_chain=bool(naming), is_gateway=is_gateway)
+        expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
+        return Bearer(
+            key.name,
+            key.granted,
+            key.labels,
+            may_chain=bool(naming),
+            is_gateway=is_gateway,
+            expects=() if expectation is None else (expectation,),
+        )
 
     def _find(self, secret: str) -> Key | None:
         if self._legacy and self._legacy.matches(secret):
@@ -254,3 +269,8 @@ def lacking(scope: str) -> Refusal:
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
+
+
+def key_ended() -> Refusal:
+    """401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway."""
+    return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -16,6 +16,7 @@ from gateway.errors import Refusal
 from spool.devices import REVOKED, Device, DeviceTable
 from spool.installation import derived
 from spool.registry.scopes import HEARTBEAT, INGEST, PING
+from spool.registry.shared.bearers import device_is_good
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
@@ -44,7 +45,8 @@ class DeviceKeys:
             raise Refusal(401, "dead_device_key", "this device was revoked or reset, and its key is no longer good")
         if not device.key_used:
             self._table.touch(id, lambda known: replace(known, key_used=True))
-        return Bearer(f"device {id}", SCOPES, device=id)
+        expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
+        return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _mac(self, id: str, generation: int) -> str:
         return hmac.new(self._secret, f"{id}\0{generation}".encode(), sha256).hexdigest()

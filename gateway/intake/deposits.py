@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gateway.authentication.access import Bearer
+from gateway.authentication.access import Bearer, key_ended
 from gateway.intake.attribution import Attribution
 from gateway.normalise.events import Events
+from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.event_types import AmountOf
 from spool.log.protocols import Log
@@ -32,17 +33,20 @@ class Deposits:
         """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
-        return await self._log.append(
-            Submission(
-                topic=USAGE_EVENTS,
-                received=events.received,
-                records=events.records,
-                identities=events.identities,
-                rejected=Counter(reject.reason for reject in events.rejects),
-                left_out=events.left_out,
-                amount_of=self._amount_of,
-            )
+        submission = Submission(
+            topic=USAGE_EVENTS,
+            received=events.received,
+            records=events.records,
+            identities=events.identities,
+            rejected=Counter(reject.reason for reject in events.rejects),
+            expects=bearer.expects,
+            left_out=events.left_out,
+            amount_of=self._amount_of,
         )
+        try:
+            return await self._log.append(submission)
+        except KeyEnded as error:
+            raise key_ended() from error
 
     async def operations(
         self,

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gateway.authentication.access import NO_LABELS, Bearer
+from gateway.authentication.access import NO_LABELS, Bearer, key_ended
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
@@ -19,6 +19,7 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
 from gateway.normalise.outcome import Outcome, Reject
+from spool.errors import KeyEnded
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
@@ -137,7 +138,7 @@ class Intake:
             pending=pending.count,
             keep=[*pending.keep, *windows.keep],
             forget=[*pending.forget, *windows.forget],
-            expects=pending.expects,
+            expects=[*bearer.expects, *pending.expects],
             heard=digests_of(told),
             left_out=outcome.left_out,
             unrecognised=outcome.unrecognised,
@@ -147,8 +148,10 @@ class Intake:
         try:
             with step("commit"):
                 return await self._append(submission, undecided)
-        except BaseException:
+        except BaseException as error:
             self._shadows.put_back(told)
+            if isinstance(error, KeyEnded):
+                raise key_ended() from error
             raise
 
     async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord]) -> Receipt:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
-from spool.errors import Stale
+from spool.errors import KeyEnded, Stale
 from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.amendments import PRICED_BY, amended, disagree, missing
@@ -26,12 +26,14 @@ from spool.log.expectations import stale
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
+from spool.registry.shared.bearers import ended
 
 MOST_NAMES = 64  # that are kept with a record
 
 Answer = Receipt | Stale  # what becomes of a submission
 
 _STALE = "what this was made from was changed meanwhile: nothing of it was kept"
+_ENDED = "the key of this submission was deleted, disabled or replaced meanwhile: nothing of it was kept"
 _source = attrgetter("source")
 
 
@@ -64,6 +66,7 @@ class Plan:
     event_types: dict[str, EventSum] = field(default_factory=dict)
     heard: set[bytes] = field(default_factory=set)  # who told calls
     stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
+    ended: set[int] = field(default_factory=set)  # those among them whose key has ended
     submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -79,7 +82,10 @@ class Plan:
         """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
-        return [Stale(_STALE) if place in self.stale else next(rest) for place in places]
+        return [self._refusal(place) if place in self.stale else next(rest) for place in places]
+
+    def _refusal(self, place: int) -> Stale:
+        return KeyEnded(_ENDED) if place in self.ended else Stale(_STALE)
 
 
 def check(submission: Submission) -> None:
@@ -111,7 +117,9 @@ class Planner:
         self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
     ) -> Plan:
         """What the group becomes. `closed_below` is the horizon as it was frozen for this commit."""
-        plan = Plan(at=now, first=dict(self._next), stale=stale(group, reader.partial_report))
+        failed = stale(group, reader.partial_report)
+        gone = ended(group, reader.partial_report) if failed else set()
+        plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         for place, submission in enumerate(group):
             if place not in plan.stale:
                 _Work(self.index, plan, reader, closed_below, submission, amends=self._amends).run()

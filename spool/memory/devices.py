@@ -8,6 +8,8 @@ from spool.devices import Device, Unenrolled
 
 
 class MemoryDevices:
+    is_shared = False
+
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
         self._names: dict[str, Unenrolled] = {}

@@ -11,11 +11,11 @@ from spool.listing import ListPage, ListQuery, page_of
 from spool.memory import transactions
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection
-from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import NO_NEWS, RegistryNews
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import msgspec
 from spool.clusters import Cluster, ClusterCheck
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.store import lock_head, note_changes
-from spool.registry.following import CLUSTERS
+from spool.registry.shared.following import CLUSTERS
 
 _NAMES = tuple(each.name for each in fields(Cluster))
 _ALL = f"SELECT {', '.join(_NAMES)} FROM {{schema}}.clusters ORDER BY id"

@@ -11,7 +11,7 @@ from typing import Any
 from spool.devices import Device, Unenrolled
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.store import lock_head, note_changes
-from spool.registry.following import DEVICES
+from spool.registry.shared.following import DEVICES
 
 _NAMES = tuple(each.name for each in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
@@ -44,6 +44,8 @@ Versions = dict[str, int]
 
 class PostgresDevices:
     """See `spool.devices.DeviceRows`."""
+
+    is_shared = True
 
     def __init__(self, database: Database) -> None:
         self._database = database

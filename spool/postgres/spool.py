@@ -25,6 +25,7 @@ from spool.postgres.log.entries import committed_at, oldest
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
+from spool.postgres.registry.bearers import with_bearers
 from spool.postgres.streams import PostgresStreams
 from spool.record import UNIT_COST
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
@@ -92,7 +93,7 @@ async def open_spool(
         secret=derived(secret, "log"),
         routes=PostgresRoutes(database),
         observer=observer,
-        versions=reports.versions,
+        versions=with_bearers(database, reports.versions),
         moves=[moved],
         trim=trim,
         durability=durability,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from spool.clock import Clock
 from spool.installation import derived
-from spool.registry.following import RegistryNews, Subject
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.shared.following import RegistryNews, Subject
 
 T = TypeVar("T")
 LOOKED_S = 1.0  # what was read longer ago than this may have been changed by another process
@@ -80,6 +80,11 @@ class Changes:
             self._seq = news.seq
             self._looked_at = began
             return news
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change the same rows."""
+        return self._store.is_shared
 
     @property
     def is_fresh(self) -> bool:

@@ -8,9 +8,9 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
-from spool.registry.following import RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.connections import ConnectionTable

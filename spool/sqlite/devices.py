@@ -31,6 +31,8 @@ _ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM unenrolled"
 
 
 class SqliteDevices:
+    is_shared = False
+
     def __init__(self, database: Database) -> None:
         self._database = database
 

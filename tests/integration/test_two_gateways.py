@@ -13,7 +13,10 @@ import pytest_asyncio
 
 from gateway.configuration.sections import Config
 from spool.errors import SpoolUnavailable
+from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
+from spool.registry import changes
+from spool.registry.operators import Actor
 from spool.settings import LOCAL, POSTGRES, REPLICATED, SpoolSettings, StorageSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
@@ -139,3 +142,31 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     assert (await node.send(TRACES, third)).status == 503  # the new primary wants no standby: nothing is kept
     pair.standby.change(synchronous_standby_names="nobody")
     assert (await node.send(TRACES, third)).status == 503  # and has none
+
+
+async def test_a_deleted_key_is_dead_on_the_other_at_once(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the other one's memory still knows it; doors that only read wait for a look at what was changed."""
+
+    async def no_look(self: Follower) -> None:
+        """The other gateway is not told of anything."""
+
+    monkeypatch.setattr(Follower, "look", no_look)
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    other = await serve(config=config, key_name="other sender")
+    assert (await other.send(TRACES, json_traces(json_span()), key=one.key)).status == 200
+    registry = one.app.services.storage.registry
+    assert registry is not None
+    await registry.keys.delete("sender", confirm="sender", actor=Actor("ada@example.com", "127.0.0.1"))
+    answer = await other.send(TRACES, json_traces(json_span()), key=one.key)
+    assert 401 == answer.status
+    assert b"was deleted" in answer.body
+    assert (await other.send(TRACES, json_traces(json_span()), key=other.key)).status == 200
+    monkeypatch.setattr(changes, "LOOKED_S", -1.0)
+    refused = await other.send("/v2/budgets", b"", None, method="GET", key=other.key)
+    assert 503 == refused.status
+    assert b"keys_unavailable" in refused.body
+    assert (await other.send(TRACES, json_traces(json_span()), key=other.key)).status == 200

@@ -12,10 +12,10 @@ from spool.postgres.database import Connection
 from spool.postgres.lists import read_page
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
-from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.shared.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 
 _LEGACY_ACCESSED = "legacy_last_accessed"
 _JSON_OF_KEY = ("scopes", "use_cases", "labels")
@@ -97,7 +97,7 @@ class PostgresRegistryRows:
     """
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
-    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.following`.
+    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
     """
 
     def __init__(self, connection: Connection, sql: Callable[[str], Any]) -> None:

@@ -9,8 +9,8 @@ from typing import TypeVar
 from spool.errors import RegistryDamaged
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.rows import PostgresRegistryRows
-from spool.registry.following import RegistryNews
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import RegistryNews
 
 T = TypeVar("T")
 ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)

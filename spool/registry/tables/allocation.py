@@ -37,9 +37,9 @@ from spool.registry.allocation import (
     version_id,
 )
 from spool.registry.changes import Changes
-from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from spool.registry import budget_alerts, budgets, views
 from spool.registry.budget_alerts import PeriodAlerts
 from spool.registry.budgets import DRAFTED, KIND, RULES, BudgetDraft, SpendBudget
 from spool.registry.changes import Changes
-from spool.registry.following import DOCUMENTS
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import View

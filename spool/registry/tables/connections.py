@@ -17,9 +17,9 @@ from spool.registry.connections import (
     checked_connection_id,
     new_connection_id,
 )
-from spool.registry.following import CONNECTIONS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import CONNECTIONS
 
 _DRAFTED = ("name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_bucket", "upstream_id")
 

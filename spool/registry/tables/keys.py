@@ -13,8 +13,8 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.log.partial_reports import Expectation
 from spool.registry.changes import Changes
-from spool.registry.following import KEYS
 from spool.registry.keys import (
     DISABLED,
     ENABLED,
@@ -29,6 +29,8 @@ from spool.registry.keys import (
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.bearers import key_is_good
+from spool.registry.shared.following import KEYS
 
 MAX_OVERLAP_S = 90 * 86400.0
 ACCESSES_S = 60.0  # how far back accesses are followed that other processes noted
@@ -65,6 +67,10 @@ class KeyTable:
         key = self._keys[owner[1]]
         ends_at = next(each.ends_at for each in key.secrets if each.digest == digest)
         return None if ends_at is not None and ends_at <= self._changes.clock.now() else key
+
+    def expectation(self, secret: str) -> Expectation | None:
+        """What a submission under this secret is made from; None where this process alone changes keys."""
+        return key_is_good(self._digest(secret)) if self._changes.is_shared else None
 
     def was_deleted(self, secret: str) -> bool:
         """Whether this was a key's secret until it was deleted or rotated away since the start."""

@@ -9,10 +9,10 @@ from typing import Any
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry import roles
 from spool.registry.changes import Changes
-from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
 
 _SHOWN = 10  # holders of a role that a message names
 

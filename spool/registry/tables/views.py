@@ -9,9 +9,9 @@ from typing import Any
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry import views
 from spool.registry.changes import Changes
-from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
 from spool.registry.views import DIMENSIONAL, DRAFTED, KIND, View, ViewDraft
 
 _BUDGET = "budget"  # the kind of document whose `view_id` names a view

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
-from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sqlite.database import Database, Watch, is_corrupt
 from spool.sqlite.migrations import migrate, script
 from spool.sqlite.registry.rows import SqliteRegistryRows

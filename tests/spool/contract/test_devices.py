@@ -37,6 +37,10 @@ class Counted:
         self.writes: list[int] = []
         self.broken = False
 
+    @property
+    def is_shared(self) -> bool:
+        return self.rows.is_shared
+
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return await self.rows.load()
 

@@ -17,7 +17,7 @@ from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
-from spool.registry.following import DEVICES
+from spool.registry.shared.following import DEVICES
 from tests.spool.postgres_cluster import Schema
 
 pytestmark = pytest.mark.asyncio

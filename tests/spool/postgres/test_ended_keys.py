@@ -1,0 +1,117 @@
+"""A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from spool.devices import Device, of_known
+from spool.errors import KeyEnded
+from spool.identity import Identity
+from spool.log.partial_reports import Expectation
+from spool.log.values import Receipt, Submission
+from spool.postgres.registry.store import PostgresRegistry
+from spool.postgres.spool import PostgresSpool
+from spool.record import AI_TELEMETRY
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
+from spool.registry.shared.bearers import device_is_good
+from spool.settings import SpoolSettings
+from tests.exporters.spools import record_id
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import SECRET, open_node
+from tests.spool.contract.examples import NOON, Observed
+from tests.spool.ledger_log import call
+from tests.spool.postgres_cluster import Schema
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock(NOON)
+
+
+@pytest_asyncio.fixture
+async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[PostgresSpool]:
+    async with AsyncExitStack() as stack:
+        opened = await open_node(stack, fresh_schema, SpoolSettings(hold=0), clock, Observed())
+        stack.push_async_callback(opened.close)
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def registries(node: PostgresSpool, clock: MovedClock) -> tuple[Registry, Registry]:
+    """As two processes have it open; neither looks at what the other does."""
+    here = await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)
+    return here, await Registry.open(PostgresRegistry(node.database), secret=SECRET, clock=clock)
+
+
+def submission(n: int, *expects: Expectation) -> Submission:
+    identity = Identity(record_id(n))
+    return Submission(
+        topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity], expects=expects
+    )
+
+
+def expected(registry: Registry, secret: str) -> Expectation:
+    found = registry.keys.expectation(secret)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("end", ["delete", "disable", "rotate"])
+async def test_what_comes_under_it_is_refused_alone(
+    node: PostgresSpool, registries: tuple[Registry, Registry], end: str
+) -> None:
+    """Its neighbours in the same commit are kept."""
+    here, there = registries
+    _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    good = expected(there, secret)
+    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    if end == "delete":
+        await here.keys.delete("one", confirm="one", actor=ACTOR)
+    elif end == "disable":
+        await here.keys.disable("one", actor=ACTOR)
+    else:
+        await here.keys.rotate("one", overlap_s=0, actor=ACTOR)
+    sent = [node.log.append(one) for one in (submission(2), submission(3, good), submission(4))]
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    assert [Receipt, KeyEnded, Receipt] == [type(answer) for answer in answers]
+    assert 4 == node.log.next_number(AI_TELEMETRY)
+
+
+async def test_a_secret_that_still_overlaps_is_good(
+    node: PostgresSpool, registries: tuple[Registry, Registry], clock: MovedClock
+) -> None:
+    """Until its time is over."""
+    here, there = registries
+    _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await here.keys.rotate("one", overlap_s=60, actor=ACTOR)
+    good = expected(there, secret)
+    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    clock.move(61)
+    with pytest.raises(KeyEnded):
+        await node.log.append(submission(2, good))
+
+
+async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
+    """Its key ends with its generation."""
+    device = Device(id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3)
+    await node.devices.keep(device)
+    good = device_is_good("a/b:c", 3)
+    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    await node.devices.update("a/b:c", of_known(lambda known: replace(known, generation=4)))
+    with pytest.raises(KeyEnded):
+        await node.log.append(submission(2, good))
+    await node.devices.update("a/b:c", of_known(lambda known: replace(known, state="revoked")))
+    with pytest.raises(KeyEnded):
+        await node.log.append(submission(3, device_is_good("a/b:c", 4)))
