@@ -1,0 +1,85 @@
+"""Two gateways on one database: whichever of them has a turn, both do what one log in memory does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import rule, run_state_machine_as_test
+
+import spool.memory
+from spool.postgres.database import Database
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.migrations import migrate
+from spool.postgres.spool import PostgresSpool, open_spool
+from spool.settings import LOCAL
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON
+from tests.spool.contract.test_machine import SETTINGS, Engines
+from tests.spool.postgres_cluster import Schema, Schemas
+
+SECRET = b"s" * 32
+
+
+class Nodes(Engines):
+    """The machine of the contract, on one of two nodes at each turn."""
+
+    schemas: Schemas  # of the test's session
+
+    def __init__(self) -> None:
+        super(Engines, self).__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = MovedClock(NOON)
+        self.schema: Schema = self.schemas.take()
+        self.chance = random.Random(0)
+        self.nodes = [self.run(self._open(name)) for name in ("one", "other")]
+        self.memory = self.run(spool.memory.open_spool(settings=SETTINGS, clock=self.clock))
+
+    async def _open(self, name: str) -> PostgresSpool:
+        database = Database(self.schema.dsn, schema=self.schema.name, clock=self.clock)
+        await migrate(database)
+        leases = PostgresLeases(database, self.clock, name=name, version="0")
+        return await open_spool(
+            database, settings=SETTINGS, clock=self.clock, secret=SECRET, leases=leases, durability=LOCAL
+        )
+
+    async def _close(self, node: PostgresSpool) -> None:
+        await node.close()
+        await node.deliveries._leases.close()
+        await node.database.close()
+
+    @property
+    def disk(self) -> PostgresSpool:  # type: ignore[override]
+        """Whose turn it is; it knows what the other one did, as each asks ten times a second."""
+        node = self.chance.choice(self.nodes)
+        self.run(node.log.follow())
+        return node
+
+    @rule()
+    def the_process_is_killed(self) -> None:
+        """One node ends, and another one takes its place."""
+        place = self.chance.randrange(2)
+        self.run(self._close(self.nodes[place]))
+        self.nodes[place] = self.run(self._open(f"later {place}"))
+
+    def teardown(self) -> None:
+        for node in self.nodes:
+            self.run(self._close(node))
+        self.run(self.memory.close())
+        self.loop.close()
+        self.schemas.give_back(self.schema)
+
+
+def test_two_gateways_do_what_one_does(schemas: Schemas) -> None:
+    """Reports, deliveries, decisions, replays and retention, dealt to either."""
+    Nodes.schemas = schemas
+    run_state_machine_as_test(
+        Nodes,
+        settings=settings(
+            max_examples=3,
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
