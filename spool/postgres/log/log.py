@@ -441,10 +441,15 @@ class PostgresLog:
         return False
 
     async def _fold_what_is_due(self) -> None:
-        """Newest ids become runs. The caller has the turn."""
-        now = self._now()
-        while self._following.index.due(now, by_topic(self._following.last.closed)):
-            await self._fold(partial(self._following.index.fold, now))
+        """
+        Newest ids become runs. The caller has the turn.
+
+        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the newest, too.
+        """
+        now, closed = self._now(), by_topic(self._following.last.closed)
+        while self._following.index.due(now, closed):
+            if not await self._fold(partial(self._following.index.fold, now, closed)):
+                await self._fold(partial(self._following.index.fold, now))
 
     async def _fold_all(self) -> None:
         """
@@ -460,8 +465,10 @@ class PostgresLog:
                 if self._runs_seq is not None:
                     return
 
-    async def _fold(self, plan: Callable[[], Fold]) -> None:
-        """Runs are stored by one node at a time; the others merge their own in memory alone."""
+    async def _fold(self, plan: Callable[[], Fold]) -> int:
+        """
+        How many ids became runs. These are stored by one node at a time; the others merge their own in memory alone.
+        """
         following, seq = self._following, self._runs_seq
         fold = await asyncio.to_thread(plan)
         if seq is not None:
@@ -470,6 +477,7 @@ class PostgresLog:
             self._runs_seq = seq + 1 if await self._database.transaction(write) else None
         following.index.folded(fold)
         following.folded(fold.taken)
+        return fold.taken
 
     # -- room --------------------------------------------------------------------------------------------------------
 
