@@ -19,6 +19,7 @@ from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from gateway.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
+from spool.leases import Leases, SoleNode
 from spool.registry.operators import NO_ROLE, Actor, Session
 from spool.registry.registry import Registry
 
@@ -54,11 +55,14 @@ class ProviderSignIns:
     One for the process. Sign-ins that have begun and refresh tokens are kept in memory alone.
 
     A restart forgets both: who was about to sign in begins again, and a session that the provider was asked about ends
-    when it is due to be checked.
+    when it is due to be checked. Of several gateways, each checks the sessions that began at it.
     """
 
-    def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
+    def __init__(
+        self, settings: OidcSettings, registry: Registry, clock: Clock, *, leases: Leases | None = None
+    ) -> None:
         self.settings = settings
+        self._leases = leases or SoleNode()
         self.provider = IdentityProvider(settings, settings.console + CALLBACK, clock)
         self._operators = registry.operators
         self._clock = clock
@@ -145,7 +149,10 @@ class ProviderSignIns:
         own = [session for session in await self._operators.sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in own}:
             del self._checked[digest]
+        others = [node for node in await self._leases.nodes() if node.is_live and not node.is_this]
         for session in own:
+            if session.digest not in self._checked and any(one.started_at <= session.created_at for one in others):
+                continue  # another gateway has the token
             checked = self._checked.setdefault(session.digest, _Checked(token=None, due=self._next_check()))
             if checked.due <= self._clock.monotonic() and not await self._may_go_on(session, checked):
                 await self._operators.sign_out(session, actor=self._actor)

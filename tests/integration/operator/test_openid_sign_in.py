@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gateway.configuration.sections import OidcSettings
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.services import SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
+from spool.leases import Leases, NodeState, SoleNode
 from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
@@ -63,10 +64,11 @@ class House:
     async def status(self, cookie: str) -> int:
         return (await self.get("/session", cookie=cookie)).status
 
-    async def reconfigure(self, **settings: Any) -> None:
+    async def reconfigure(self, leases: Leases | None = None, **settings: Any) -> None:
         await self.oidc.close()
         settings = {**vars_of(self.oidc.settings), **settings}
-        self.oidc = ProviderSignIns(OidcSettings(**settings), self.server.registry, self.server.clock)
+        known = OidcSettings(**settings)
+        self.oidc = ProviderSignIns(known, self.server.registry, self.server.clock, leases=leases)
         self.server.services.oidc = self.oidc
 
     async def log_out(self, token: str) -> int:
@@ -537,6 +539,40 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
     house.server.clock.move(900)
     await house.oidc.check_due()
     assert 401 == await house.status(cookie)
+
+
+class OtherGateway(SoleNode):
+    """Another gateway on the storage, which began when it is told."""
+
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
+
+    async def nodes(self) -> Sequence[NodeState]:
+        return [
+            NodeState(
+                id="b",
+                name="b",
+                version="1",
+                started_at=self.started_at,
+                seen_at=self.started_at,
+                is_live=True,
+                is_this=False,
+                leases=(),
+            )
+        ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("began_s", "status"), [(-1, 200), (1, 401)])
+async def test_a_session_of_another_gateway_is_checked_there(house: House, began_s: int, status: int) -> None:
+    """It has the token. A gateway that began after the session has none, and ends it as after a restart."""
+    house.provider.refresh_token = "r"
+    cookie = await house.sign_in()
+    await house.reconfigure(leases=OtherGateway(house.server.clock.now() + began_s))
+    await house.oidc.check_due()
+    house.server.clock.move(900)
+    await house.oidc.check_due()
+    assert status == await house.status(cookie)
 
 
 @pytest.mark.asyncio
