@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ _ALL = f"SELECT {', '.join(_NAMES)} FROM {{schema}}.clusters ORDER BY id"
 _PUT = f"""
     INSERT INTO {{schema}}.clusters ({", ".join(_NAMES)}) VALUES ({", ".join(f"%({name})s" for name in _NAMES)})
         ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name != "id")}"""
+_ONE = f"SELECT {', '.join(_NAMES)} FROM {{schema}}.clusters WHERE id = %s"
 _DELETE = "DELETE FROM {schema}.clusters WHERE id = %s"
 _JSON = {"checks": tuple[ClusterCheck, ...], "labels": dict[str, str], "config": dict[str, object]}
 
@@ -27,24 +28,42 @@ class PostgresClusters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known: dict[str, Cluster] = {}  # as this process last read or wrote them
 
     async def load(self) -> Sequence[Cluster]:
         sql = self._database.sql
-        return await self._database.read(lambda connection: [_cluster(row) for row in connection.execute(sql(_ALL))])
+        found = await self._database.read(lambda connection: connection.execute(sql(_ALL)).fetchall())
+        self._known = {cluster.id: cluster for cluster in map(_cluster, found)}
+        return list(self._known.values())
 
     async def write(self, cluster: Cluster) -> None:
-        await self._change(cluster.id, _PUT, _row(cluster))
+        """What another process changed of the row, and this one did not, stays."""
+        sql, known = self._database.sql, self._known.get(cluster.id)
+
+        def work(connection: Connection) -> Cluster:
+            lock_head(connection, self._database)
+            row = connection.execute(sql(_ONE), (cluster.id,)).fetchone()
+            merged = cluster if row is None or known is None else _merged(known, cluster, _cluster(row))
+            connection.execute(sql(_PUT), _row(merged))
+            note_changes(connection, self._database, [(CLUSTERS, cluster.id)])
+            return merged
+
+        self._known[cluster.id] = await self._database.transaction(work)
 
     async def delete(self, id: str) -> None:
-        await self._change(id, _DELETE, (id,))
-
-    async def _change(self, id: str, statement: str, values: Sequence[object] | Mapping[str, object]) -> None:
         def work(connection: Connection) -> None:
             lock_head(connection, self._database)
-            connection.execute(self._database.sql(statement), values)
+            connection.execute(self._database.sql(_DELETE), (id,))
             note_changes(connection, self._database, [(CLUSTERS, id)])
 
         await self._database.transaction(work)
+        self._known.pop(id, None)
+
+
+def _merged(known: Cluster, changed: Cluster, kept: Cluster) -> Cluster:
+    """The row that is kept, with what was changed of the one that was known."""
+    changes = {name: getattr(changed, name) for name in _NAMES if getattr(changed, name) != getattr(known, name)}
+    return replace(kept, **changes)
 
 
 def _row(cluster: Cluster) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from spool.clusters import ClusterTable, ReportedCluster
+from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.devices import Device, DeviceTable
@@ -89,6 +89,19 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
     await here.clusters.delete(MILL.id, ACTOR)
     await nodes[1].looks(1)
     assert ([], []) == (there.devices.all(), there.clusters.all())
+
+
+async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) -> None:
+    """Neither undoes the other, though neither gateway had heard of the other's."""
+    here, there = nodes[0].shared, nodes[1].shared
+    await here.clusters.report(MILL)
+    await nodes[1].looks(1)
+    await here.clusters.change(MILL.id, ClusterChange(display_name="The mill"), ACTOR)
+    await there.clusters.report(replace(MILL, state="init_ok"))
+    for node in nodes:
+        await node.looks(1)
+        [cluster] = node.shared.clusters.all()
+        assert ("The mill", "init_ok") == (cluster.display_name, cluster.state)
 
 
 async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
