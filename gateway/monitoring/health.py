@@ -15,7 +15,6 @@ from gateway.monitoring.nodes import shown_nodes
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
-from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode
 from spool.log.protocols import Log
@@ -141,9 +140,9 @@ def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
 
 
 def _shown_mount(stats: LogStats) -> dict[str, object]:
-    """The file system of the data directory, and why it is no good place for it."""
+    """The file system of the data directory, and why it is no good place for it; a database tells what it waits for."""
     if stats.mount is None:
-        return {"mount": None, "durability": FSYNC, "warning": None}
+        return {"mount": None, "durability": stats.durability, "warning": None}
     mount = stats.mount
     return {"mount": mount.kind, "durability": mount.durability, "warning": mount.warning or None}
 

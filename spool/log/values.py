@@ -105,6 +105,7 @@ class LogStats:
     commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
     waiting: int = 0  # submissions behind it
     cache_bytes: int = 0  # memory of the entries that were read last
+    durability: str = FSYNC  # what an answer has survived, where no mount says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

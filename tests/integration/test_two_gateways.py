@@ -126,6 +126,8 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     first, second = json_traces(json_span()), json_traces(json_span())
     assert (await node.send(TRACES, first)).status == 200
     assert (await metrics(node))["tollhouse_storage_answers"] == 1
+    async with node.client.get(node.url + "/readyz") as response:
+        assert (await response.json())["storage"]["durability"] == REPLICATED
     pair.standby.stop()
     assert (await node.send(TRACES, second)).status == 503
     pair.standby.start()

@@ -676,6 +676,7 @@ class PostgresLog:
             commit_s=self._writer.in_hand_s,
             waiting=self._writer.waiting,
             cache_bytes=self._read_shelf.bytes + self._write_shelf.bytes,
+            durability=self._proof,
         )
 
     # -- upkeep ------------------------------------------------------------------------------------------------------
