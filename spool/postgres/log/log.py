@@ -134,6 +134,7 @@ class PostgresLog:
         self._turn = asyncio.Lock()  # of a commit, a fold or following: all read and change the memory
         self._upkeep = asyncio.Lock()
         self._moved = asyncio.Event()
+        self._has_resting = False  # readers that wait until they are told
         self._closing = asyncio.Event()
         self._no_room_at = float("-inf")
         self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
@@ -258,14 +259,12 @@ class PostgresLog:
             _log.error("the session of a node that had stopped was ended", extra={"action": "session_ended"})
 
     def _apply(self, attempt: _Attempt) -> None:
-        was_at_rest = self._following.closes_at() is None
         try:
             self._following.committed(attempt.row, attempt.plan)
             self._following.confirmed = attempt.row.id
         except Exception as error:
             raise IndexOutOfStep(attempt.answers) from error
-        if was_at_rest:
-            self._wake()
+        self._wake_resting()
 
     def _write(self, connection: Connection, group: _Group) -> _Attempt | None:
         """On the connection's thread: plan and write under the head. What can fail is done before COMMIT."""
@@ -361,7 +360,7 @@ class PostgresLog:
 
     async def _follow(self) -> None:
         following = self._following
-        last, was_at_rest = following.last, following.closes_at() is None
+        last = following.last
 
         def work(connection: Connection) -> float:
             rows, now = store.rows_since(self._database, connection, last)
@@ -369,8 +368,8 @@ class PostgresLog:
             return now
 
         self._noted_at(await self._database.read(work))
-        if was_at_rest and following.last.id != last.id:
-            self._wake()
+        if following.last.id != last.id:
+            self._wake_resting()
 
     async def close_what_is_due(self) -> None:
         """
@@ -583,12 +582,23 @@ class PostgresLog:
     async def _wait(self) -> None:
         closes_at = self._following.closes_at()
         timeout = None if closes_at is None else min(LOOK_AGAIN_S, max(STEP_S, closes_at - self._now()))
+        self._has_resting |= timeout is None
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._moved.wait()
 
+    def _wake_resting(self) -> None:
+        """
+        There are new commits. Readers with a time to look again need no word of them.
+
+        What is followed moves on another thread: whether all was closed before says nothing of who waits.
+        """
+        if self._has_resting:
+            self._wake()
+
     def _wake(self) -> None:
         """Readers that wait look again; later ones wait for the next move."""
+        self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
 

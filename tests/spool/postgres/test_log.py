@@ -54,6 +54,24 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
         await assert_books_balance(log)
 
 
+async def test_a_reader_at_rest_hears_of_what_another_node_committed(open_log: LogOpener, clock: MovedClock) -> None:
+    """Also where this node learns of it in the middle of an append of its own: then it was not at rest any more."""
+    one, other = await open_log(hold=10), await open_log(hold=10)
+    news = other.changes(AI_TELEMETRY)
+    assert 1 == await anext(news)
+
+    async def following() -> int:
+        return await anext(news)
+
+    waiting = asyncio.create_task(following())
+    await asyncio.sleep(0)
+    await add(one, call(1))
+    await add(other, call(2))
+    clock.move(11)
+    async with asyncio.timeout(5):
+        assert 3 == await waiting
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(open_log: LogOpener, clock: MovedClock, seed: int) -> None:
     """Whatever node has a turn, both answer as one log in memory that was given the same."""
