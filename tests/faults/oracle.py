@@ -65,7 +65,7 @@ class Oracle:
     def send(self, url: str, sent: SentRequest) -> bool:
         """Whether it was acknowledged; urllib3.exceptions.HTTPError without an answer."""
         began = time.monotonic()
-        answer = post(url, sent.body, self.key)
+        answer = self.post(url, sent)
         if answer.status == 200:
             with self._lock:
                 self.latencies_s.append(time.monotonic() - began)
@@ -77,6 +77,9 @@ class Oracle:
         elif answer.status not in RETRIED:
             self.unexpected.append(f"{answer.status} {answer.data[:200]!r}")
         return answer.status == 200
+
+    def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
+        return post(url, sent.body, self.key)
 
     def send_all(self, url: str, count: int, *, at_once: int = 50, timeout_s: float = 30.0) -> None:
         """Send new calls until all are acknowledged, one request after the other."""

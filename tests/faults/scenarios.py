@@ -39,6 +39,8 @@ SCENARIOS = {
     "F26": "devices revoked, enrolled at once, claimed twice",
     "F27": "a blocked loop, a dead writer, a failing task",
     "F28": "soak at twice the expected rate with random faults",
+    "F29": "several gateways: any of them killed or stopped at random",
+    "F30": "several gateways: the primary killed, the standby promoted",
 }
 
 

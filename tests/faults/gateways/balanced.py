@@ -1,0 +1,71 @@
+"""A client of several gateways: what one of them does not answer goes to the next."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import urllib3
+
+from tests.faults.oracle import CALLS_A_REQUEST, Oracle, SentRequest
+
+# A gateway that stands still is given up after three seconds.
+CLIENT = urllib3.PoolManager(maxsize=16, retries=False, timeout=3.0)
+
+
+class BalancedOracle(Oracle):
+    """
+    Sends as a load balancer and its clients do together: to any gateway, and again to another without an answer.
+
+    Every second request is reported to two gateways at once or one after the other, as an application and the gateway
+    that it calls would.
+    """
+
+    def __init__(self, path: Path, rng: random.Random, key: str, urls: Callable[[], Sequence[str]]) -> None:
+        super().__init__(path, rng, key)
+        self._urls = urls
+        self.twice = 0  # requests that two gateways acknowledged
+
+    def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
+        headers = {"Content-Type": "application/json", "Authorization": self.key}
+        return CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers)
+
+    @contextmanager
+    def balanced(self, *, senders: int = 6) -> Iterator[None]:
+        """Load on whatever gateways there are, until the block ends."""
+        stop = threading.Event()
+        threads = [threading.Thread(target=self._send_on, args=(stop,)) for _ in range(senders)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def _send_on(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            sent = self.make(self._choose(CALLS_A_REQUEST))
+            first = self._keep_sending(sent, stop, but="")
+            if first and self._choose((True, False)) and self._keep_sending(sent, stop, but=first):
+                self.twice += 1
+
+    def _keep_sending(self, sent: SentRequest, stop: threading.Event, *, but: str) -> str:
+        """The gateway that acknowledged it; "" where the block ended before."""
+        while not stop.is_set():
+            urls = [url for url in self._urls() if url != but]
+            if urls and self.is_taken(url := self._choose(tuple(urls)), sent):
+                return url
+            stop.wait(0.02)
+        return ""
+
+    def is_taken(self, url: str, sent: SentRequest) -> bool:
+        """Whether that gateway acknowledged it; no answer is none."""
+        try:
+            return self.send(url, sent)
+        except urllib3.exceptions.HTTPError:
+            return False

@@ -1,0 +1,182 @@
+"""Several gateways on one PostgreSQL between an oracle and an upstream, and what the judge finds there."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.faults.gateways.balanced import BalancedOracle
+from tests.faults.site import Verdict
+from tests.faults.upstream import ACCEPT, ScriptedUpstream
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[storage]
+engine = "postgres"
+dsn_file = "{dsn_file}"
+schema = "{schema}"
+secret_file = "{secret_file}"
+durability = "local"
+commit_timeout = "5s"
+node_name = "{name}"
+[spool]
+max_bytes = "1GiB"
+hold = "{hold}"
+[upstream]
+base_url = "{url}"
+timeout = "2s"
+batch_records = 100
+linger = "50ms"
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "{upstream_secret}"
+use_cases = ["Send AI Telemetry"]
+"""
+UPSTREAM_ROUTE = "upstream/ai-telemetry"
+DRAINED_S = 90.0
+
+
+class SharedSite:
+    """`gateways` on one schema of a database; each has a directory of its own, and a start listens at a new address."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        dsn: str,
+        schema: str,
+        rng: random.Random,
+        count: int = 3,
+        hold: str = "200ms",
+    ) -> None:
+        folder.mkdir()
+        self.dsn, self.schema = dsn, schema
+        self.upstream = ScriptedUpstream(rng)
+        (folder / "dsn").write_text(dsn)
+        (folder / "upstream.key").write_text("upstream-secret\n")
+        for file in folder.iterdir():
+            file.chmod(0o600)
+        self.gateways = [
+            Tollhouse(
+                folder / f"node-{number}",
+                CONFIG.format(
+                    dsn_file=folder / "dsn",
+                    schema=schema,
+                    secret_file=folder / "installation.secret",
+                    name=f"node-{number}",
+                    hold=hold,
+                    url=self.upstream.url,
+                    upstream_secret=folder / "upstream.key",
+                ),
+            )
+            for number in range(count)
+        ]
+        self.gateways[0].run("storage", "init")
+        self.frozen: set[int] = set()
+        self.oracle = BalancedOracle(folder / "acknowledged", rng, self.gateways[0].key("load"), self.urls)
+
+    def urls(self) -> Sequence[str]:
+        """Where a load balancer would send: those that run, also those that stand still."""
+        return [one.url for one in self.gateways if one.process is not None and one.url]
+
+    def start(self) -> None:
+        """Whatever does not run."""
+        for one in self.gateways:
+            if one.process is None:
+                one.url = ""
+                one.start()
+
+    def holder(self) -> int:
+        """Which gateway runs the route to the upstream."""
+        nodes = self.gateways[0].asked("/status")["nodes"]
+        (name,) = (node["name"] for node in nodes if UPSTREAM_ROUTE in node["leases"])
+        return int(str(name).rpartition("-")[2])
+
+    def kill(self, number: int) -> None:
+        self.gateways[number].url = ""
+        self.gateways[number].kill()
+
+    def freeze(self, number: int) -> None:
+        self._signal(number, signal.SIGSTOP)
+        self.frozen.add(number)
+
+    def thaw(self) -> None:
+        """Whatever stands still goes on."""
+        for number in self.frozen:
+            self._signal(number, signal.SIGCONT)
+        self.frozen.clear()
+
+    def _signal(self, number: int, what: int) -> None:
+        process = self.gateways[number].process
+        assert process is not None
+        process.send_signal(what)
+
+    def passes(self, timeout_s: float = 60.0) -> float:
+        """Seconds until a fresh record, sent to whoever takes it, was delivered."""
+        began = time.monotonic()
+        fresh = self.oracle.make(1)
+        (name,) = fresh.calls
+        try:
+            wait_for(lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer")
+            wait_for(lambda: name in self.upstream.taken, timeout_s, "a fresh record is delivered")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.described()}") from error
+        return time.monotonic() - began
+
+    def described(self) -> str:
+        """For whoever reads a failure: what each gateway says of itself and of the others."""
+        lines = []
+        for number, one in enumerate(self.gateways):
+            if one.process is None or number in self.frozen:
+                lines.append(f"node {number} does not run")
+                continue
+            status = one.asked("/status")
+            lines.append(f"node {number}: {status['nodes']} {status['routes']}")
+            lines += [line[:500] for line in one.log if "request_refused" not in line][-12:]
+        return "\n".join(lines)
+
+    def judge(self) -> Verdict:
+        """Of the running, healed gateways, once everything is delivered."""
+        self.upstream.behave(ACCEPT)
+        wait_for(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), DRAINED_S, "everything is delivered")
+        promised = set(self.oracle.acknowledged)
+        verdict = Verdict(len(promised))
+        verdict.lost = promised - self.upstream.taken.keys() - self.upstream.rejected
+        verdict.duplicates = {name for name, times in self.upstream.taken.items() if times > 1}
+        verdict.wrong = [*self.oracle.unexpected, *self.upstream.violations, *self._gaps()]
+        verdict.wrong += [
+            f"{name} at the upstream is not as it was sent"
+            for name, said in self.upstream.contents.items()
+            if said != self.oracle.sent.get(name)
+        ]
+        for number, one in enumerate(self.gateways):
+            books = one.json("spool", "verify")
+            if not books["balanced"]:
+                verdict.wrong.append(f"node {number}: the books do not balance: {books}")
+        return verdict
+
+    def _gaps(self) -> Sequence[str]:
+        """Numbers that no entry has, or two."""
+        query = sql.SQL(
+            "SELECT topic, first, before FROM (SELECT topic, first, lag(first + count) OVER (PARTITION BY topic"
+            " ORDER BY first) AS before FROM {}.entries) e WHERE first <> before"
+        ).format(sql.Identifier(self.schema))
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            rows = connection.execute(query).fetchall()
+        return [f"topic {topic}: {first} follows {before}" for topic, first, before in rows]
+
+    def close(self) -> None:
+        self.thaw()
+        for one in self.gateways:
+            one.stop(signal.SIGKILL, code=None)
+        self.upstream.down()
+        self.oracle.close()

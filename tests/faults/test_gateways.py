@@ -1,0 +1,92 @@
+"""Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.scenarios import Trial
+from tests.spool.postgres_cluster import Pair, Server
+from tests.spool.postgres_cluster import cluster as cluster
+from tests.spool.postgres_cluster import pair as pair
+
+TAKEOVER_S = 15.0  # of a node that was killed; five of them are the session that has to end
+
+
+@pytest.mark.fault("F29")
+@pytest.mark.timeout(1800)
+def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Path) -> None:
+    """Killed or stopped at random moments under load: what was acknowledged is delivered once, and soon."""
+    rounds = list(trial.rounds(short=3, full=50))
+    site = SharedSite(tmp_path / "site", dsn=cluster.dsn, schema="gateways", rng=rounds[0])
+    try:
+        site.start()
+        site.passes()
+        longest = 0.0
+        with site.oracle.balanced():
+            for place, rng in enumerate(rounds):
+                longest = max(longest, _break_one(site, rng, is_holder=place < 2, is_kill=place % 2 == 0))
+        site.start()
+        verdict = site.judge()
+        trial.count(
+            acknowledged=verdict.acknowledged,
+            lost=len(verdict.lost),
+            duplicates=len(verdict.duplicates),
+            recovery_s=longest,
+        )
+        print(f"taken over within {longest:.1f} s; {site.oracle.twice} requests acknowledged by two gateways")
+        assert site.oracle.twice, "nothing was reported twice"
+        verdict.check()
+    finally:
+        site.close()
+
+
+def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill: bool) -> float:
+    """
+    One gateway goes at a random moment, the one that forwards or any; how long until what comes in afterwards is
+    delivered.
+    """
+    time.sleep(rng.uniform(0.2, 1.5))
+    number = site.holder() if is_holder else rng.randrange(len(site.gateways))
+    if is_kill:
+        site.kill(number)
+    else:
+        site.freeze(number)
+    took = site.passes()
+    assert took < TAKEOVER_S * (1 if is_kill else 2)
+    site.thaw()
+    site.start()
+    return took
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.timeout(1800)
+def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
+    """The primary is killed under load, the synchronous standby promoted: every call acknowledged before is there."""
+    (rng, *_) = trial.rounds(short=1, full=1)
+    # Each commit waits for the standby, as the primary is told to. Its successor has none: "replicated" would refuse.
+    site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=2)
+    try:
+        site.start()
+        site.passes()
+        with site.oracle.balanced():
+            time.sleep(rng.uniform(1, 3))
+            began = time.monotonic()
+            pair.primary.stop()
+            pair.promote()
+            site.passes()
+            took = time.monotonic() - began
+        verdict = site.judge()
+        trial.count(
+            acknowledged=verdict.acknowledged,
+            lost=len(verdict.lost),
+            duplicates=len(verdict.duplicates),
+            recovery_s=took,
+        )
+        verdict.check()
+    finally:
+        site.close()
