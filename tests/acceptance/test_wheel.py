@@ -15,12 +15,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORT_EVERYTHING = """
-import importlib, pkgutil
+import importlib, pkgutil, sys
+_, extra, is_there = sys.argv
 for package in ("gateway", "exporters", "spool"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not module.name.endswith(".__main__"):
+        if not module.name.endswith(".__main__") and (is_there == "yes" or not module.name.startswith(f"{extra}.")):
             importlib.import_module(module.name)
 """
+EXTRA = "spool.postgres"  # what needs the extra of the same name
 MINUTE_S = 60
 
 pytestmark = pytest.mark.timeout(10 * MINUTE_S)
@@ -66,7 +68,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path, tmp_path: Path) -> None:
-    """Every module imports and the command answers, with what requirements.lock names and nothing else."""
+    """
+    Every module imports and the command answers, with what requirements.lock names and nothing else; the engine for
+    PostgreSQL with what its lock adds.
+    """
     base = interpreter(version)
     if base is None:
         pytest.skip(f"Python {version} is not installed")
@@ -77,8 +82,10 @@ def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path
     install = (*pip, "install", "--quiet", "--no-compile")
     run(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
     run(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
-    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, directory=tmp_path)
+    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "no", directory=tmp_path)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
+    run(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
+    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "yes", directory=tmp_path)
 
 
 PAGE = ROOT / "docs/install/wheel.md"

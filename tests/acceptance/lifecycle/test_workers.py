@@ -78,9 +78,9 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
     records = server.records()
     assert sorted(sent) == sorted(record["request_id"] for record in records)
     assert {"left"} == {record["tags"]["shop.lane"] for record in records}
-    counted = dict(metrics(url)) | series(url)
-    assert KILLS == counted["tollhouse_worker_deaths_total"]
-    assert counted['tollhouse_decoded_bodies_total{by="worker"}'] > 0
+    # The page is rendered once a second: what it says may be of a moment before.
+    wait_for(lambda: metrics(url).get("tollhouse_worker_deaths_total") == KILLS, 10, "the deaths in the metrics")
+    assert series(url)['tollhouse_decoded_bodies_total{by="worker"}'] > 0
     assert not server.json("spool", "verify")["imbalances"]
 
     server.config.write_text(server.config.read_text().replace("shop.lane", "shop.aisle"))
