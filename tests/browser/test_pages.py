@@ -43,8 +43,8 @@ LEFT = """() => {
 }"""
 
 
-@pytest.mark.parametrize("width", ["wide", "phone"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+# Colours depend on the theme and the layout on the width, and neither on the other: two visits see all of both.
+@pytest.mark.parametrize(("width", "theme"), [("wide", "dark"), ("phone", "light")])
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width: str, theme: str) -> None:
     """Nothing serious for axe, nothing that stands out to the side; a picture of each, as it is and with a row open."""
     console = open_console(month, viewport=WIDE if width == "wide" else NARROW, color_scheme=theme)
@@ -53,7 +53,7 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width
         assert console.overhang() <= 0, name
         console.screenshot(f"{name}-{width}-{theme}")
         first = console.page.locator("main tbody a").first
-        if (width == "wide") == (theme == "dark") and first.count():
+        if first.count():
             first.click()
             console.settle()
             assert [] == console.audit(), f"{name}, a row open"
