@@ -123,6 +123,12 @@ class Pair:
             "-c", "fast", "-R", "--no-sync")  # fmt: skip
         self.standby.start()
 
+    def stop(self) -> None:
+        """Whichever of them runs."""
+        for server in (self.standby, self.primary):
+            if server.is_running:
+                server.stop()
+
     def promote(self) -> None:
         """Make the standby a primary that waits for nobody."""
         run("pg_ctl", "-D", str(self.standby.folder), "-w", "promote")
@@ -269,9 +275,7 @@ def pair() -> Iterator[Pair]:
         try:
             yield both
         finally:
-            for server in (both.standby, both.primary):
-                if server.is_running:
-                    server.stop()
+            both.stop()
 
 
 class Schemas:
