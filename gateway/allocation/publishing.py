@@ -1,7 +1,8 @@
 """
-Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force at a start.
+Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force already.
 
-A job is kept before it is begun. One that was under way when the process ended is carried out by the next start.
+A job is kept before it is begun. One that was under way when a process ended is carried out by the next that may: of
+several on one storage one carries out jobs at a time, and each puts in force what any of them published.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from spool.registry.tables.allocation import AllocationTable
 
 _log = logging.getLogger(__name__)
 
+_Version = tuple[int, float]  # a version's number, and when it was published
+
 RETRY_S = 5.0  # after the registry could not be written
 # What was published stays in force when the limits are made smaller.
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
 class Publishing:
-    """`load` it before anything is asked; `run` carries out jobs that nobody waits for."""
+    """`load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits for."""
 
     def __init__(
         self,
@@ -53,22 +56,39 @@ class Publishing:
         self._changed = changed
         self._definitions: dict[str, Definition] = {}  # in force, by namespace
         self._broken: dict[str, InvalidDefinition] = {}
+        self._taken: dict[str, _Version] = {}  # of each namespace, the version that was put in force or is broken
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 
     async def load(self) -> None:
-        """Put in force what was published before. What the ledger cannot carry out any more is left out, and logged."""
-        known = self._ledger.own_dimensions()
-        for namespace, version in self._table.in_force().items():
-            text = await self._table.text(version)
+        """
+        Put in force what was published, here before or by another process. What the ledger cannot carry out any more is
+        left out, and logged.
+        """
+        async with self._turn:
+            versions = self._table.in_force()
+            found = {namespace: (each.number, each.created) for namespace, each in versions.items()}
+            gone = self._taken.keys() - found.keys()
+            changed = [namespace for namespace in found if found[namespace] != self._taken.get(namespace)]
+            for namespace in gone:
+                self._leave(namespace)
+            for namespace in changed:
+                await self._take(versions[namespace])
+                self._taken[namespace] = found[namespace]
+            if changed or gone:
+                self._put()
+
+    async def follow(self) -> None:
+        """Put in force what any process publishes, and have `run` look for jobs. Runs until cancelled."""
+        while True:
+            await self._table.changes()
+            self._woken.set()
             try:
-                self._definitions[namespace] = await asyncio.to_thread(parse, text.encode(), known, _ANY_SIZE)
-            except InvalidDefinition as error:
-                self._broken[namespace] = error
-                extra = {"action": "definition_broken", "namespace": namespace, "version": version.number}
-                _log.error("a published definition is not in force: %s", error, extra=extra)
-        if self._definitions:
-            self._put()
+                await self.load()
+            except (SpoolError, InvalidDefinition) as error:
+                _log.error("a published definition waits: %s", error, extra={"action": "definition_waits"})
+                await asyncio.sleep(RETRY_S)
+                self._table.look_again()
 
     def broken(self, namespace: str) -> str | None:
         """Why the newest version of a namespace is not in force; None if it is, or if there is none."""
@@ -160,17 +180,39 @@ class Publishing:
         found = shown(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)
         keys = [each.id for each in definition.dimensions]
-        await self._table.publish(job.id, dimensions=keys, border=found, most=self._max_versions())
+        made = await self._table.publish(job.id, dimensions=keys, border=found, most=self._max_versions())
         self._definitions[job.namespace] = definition
         self._broken.pop(job.namespace, None)
+        self._taken[job.namespace] = made.number, made.created
         self._put()
         return self._table.job(job.id)
+
+    async def _take(self, version: DefinitionVersion) -> None:
+        text = await self._table.text(version)
+        try:
+            drafted = await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
+        except InvalidDefinition as error:
+            self._leave(version.namespace)
+            self._broken[version.namespace] = error
+            extra = {"action": "definition_broken", "namespace": version.namespace, "version": version.number}
+            _log.error("a published definition is not in force: %s", error, extra=extra)
+        else:
+            self._leave(version.namespace)
+            self._definitions[version.namespace] = drafted
+
+    def _leave(self, namespace: str) -> None:
+        self._definitions.pop(namespace, None)
+        self._broken.pop(namespace, None)
+        self._taken.pop(namespace, None)
 
     async def _end(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """End a job without a version, unless it was cancelled."""
         if (job := self._table.job(id)).state in OVER:
             return job
-        return await self._table.fail(id, error, faults)
+        try:
+            return await self._table.fail(id, error, faults)
+        except NotAllowed:  # another process ended it meanwhile
+            return self._table.job(id)
 
     def _put(self) -> None:
         versions = self._table.in_force()

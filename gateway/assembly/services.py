@@ -147,7 +147,8 @@ async def _assemble(
         if assembler.sign_ins is not None:
             background["sign-in"] = assembler.sign_ins.run
         background["budgets"] = operators.require_budgets().run
-        background["allocation"] = operators.require_publishing().run
+        background["definitions in force"] = operators.require_publishing().follow
+        alone["publish jobs"] = operators.require_publishing().run
         alone["devices"] = assembler.devices.run
     background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
     return Services(

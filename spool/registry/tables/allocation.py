@@ -7,6 +7,7 @@ process that is killed has kept both or neither.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,9 +60,19 @@ class AllocationTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._kept = _Kept()
+        self._news = asyncio.Event()
 
     async def load(self) -> None:
         self._remember(await self._changes.read(_all))
+
+    async def changes(self) -> None:
+        """Wait until something was changed since the last call, here or by another process; for one reader."""
+        await self._news.wait()
+        self._news.clear()
+
+    def look_again(self) -> None:
+        """Let `changes` return once more."""
+        self._news.set()
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
@@ -212,8 +223,10 @@ class AllocationTable:
         return _job(await self._changes.change(work, self._remember), id)
 
     async def advance(self, id: str, state: str) -> PublishJob:
-        """Set the state of a job that is not over; NotAllowed if it was cancelled meanwhile."""
-        return await self._step(id, lambda job: replace(job, state=state))
+        """Set the state of a job, unless another process has brought it further; NotAllowed if it is over."""
+        return await self._step(
+            id, lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index))
+        )
 
     async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """End a job without a version."""
@@ -248,7 +261,7 @@ class AllocationTable:
             kept = _all(rows)
             job = _job(kept, id)
             if job.state != PUBLISHING:
-                raise NotAllowed(f"this job is {job.state}")
+                return kept
             latest = _latest(kept, job.namespace)
             _check_base(job.base, latest)
             text = _text(rows, JOB_TEXT_KIND, id)
@@ -269,28 +282,38 @@ class AllocationTable:
 
         kept = await self._changes.change(work, self._remember)
         job = _job(kept, id)
+        if job.state != DONE:
+            raise NotAllowed(f"this job is {job.state}")
         return kept.versions[version_id(job.namespace, job.version or 0)]
 
     async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
         now = self._changes.clock.now()
+        was_over = False
 
         def work(rows: RegistryRows) -> _Kept:
-            job = _job(_all(rows), id)
-            if job.state in OVER:
-                raise NotAllowed(f"this job is {job.state}")
+            nonlocal was_over
+            kept = _all(rows)
+            job = _job(kept, id)
+            was_over = job.state in OVER
+            if was_over:
+                return kept  # as another process has left it
             after = replace(change(job), last_updated=now)
             rows.put_document(JOB_KIND, id, stored(after))
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)
             return _all(rows)
 
-        return _job(await self._changes.change(work, self._remember), id)
+        job = _job(await self._changes.change(work, self._remember), id)
+        if was_over:
+            raise NotAllowed(f"this job is {job.state}")
+        return job
 
     async def _text(self, kind: str, id: str) -> str:
         return await self._changes.read(lambda rows: _text(rows, kind, id))
 
     def _remember(self, kept: _Kept) -> None:
         self._kept = kept
+        self._news.set()
 
 
 def _all(rows: RegistryRows) -> _Kept:

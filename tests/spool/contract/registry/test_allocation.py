@@ -161,3 +161,16 @@ async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
 
 async def _spoil(registry: Registry) -> None:
     await registry._changes.change(lambda rows: rows.put_document("allocation-version", "/1", {"number": "one"}))
+
+
+async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
+    """Neither brings it back to an earlier step, and the second learns how the first ended it."""
+    table = (await open_registry()).allocation
+    job = await submit(table)
+    await table.advance(job.id, PUBLISHING)
+    assert PUBLISHING == (await table.advance(job.id, VALIDATING)).state
+    await table.publish(job.id, dimensions=[], border=BORDER, most=9)
+    again = await table.publish(job.id, dimensions=[], border=BORDER, most=9)
+    assert (1, [again]) == (again.number, table.versions())
+    with pytest.raises(NotAllowed, match="done"):
+        await table.advance(job.id, PUBLISHING)
