@@ -32,6 +32,7 @@ __all__ = [
     "CommitUnknown",
     "Connection",
     "Database",
+    "DiskIsFull",
     "Lane",
     "LockWaited",
     "Unconfirmed",
@@ -77,6 +78,10 @@ class LockWaited(SpoolUnavailable):
 
 class Unconfirmed(SpoolUnavailable):
     """The transaction stands, but the standby did not confirm it: losing the primary now would undo it."""
+
+
+class DiskIsFull(SpoolFull, SpoolUnavailable):
+    """The disk of the database has no room: the sender repeats, and so does a task that waits for the database."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +388,7 @@ def _cancel(session: _Session) -> None:
 def _translated(error: psycopg.Error) -> Exception:
     """The error of spool/errors.py, by whose move is next. What breaks a key is for whoever wrote the statement."""
     if isinstance(error, errors.DiskFull):
-        return SpoolFull("the disk of the database is full: make room there", retry_after_s=FULL_RETRY_S)
+        return DiskIsFull("the disk of the database is full: make room there", retry_after_s=FULL_RETRY_S)
     if isinstance(error, errors.LockNotAvailable):
         return LockWaited(f"the database failed: {_said(error)}")
     if isinstance(error, psycopg.IntegrityError):

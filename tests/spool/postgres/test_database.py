@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
-from spool.errors import Invalid, SpoolUnavailable
+from spool import leases
+from spool.errors import Invalid, SpoolFull, SpoolUnavailable
 from spool.postgres.database import Connection, Database, UniqueViolation
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema, Server, free_port
@@ -143,3 +144,20 @@ async def told_time(database: Database) -> float:
     row = await database.read(lambda connection: connection.execute(text, parameters).fetchone())
     assert row is not None
     return float(row[0])
+
+
+async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender hears when to repeat; a task that only one gateway runs waits, and ends no gateway."""
+    monkeypatch.setattr(leases, "AGAIN_S", 0.0)
+    full = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$"
+    statements = [full, "SELECT 1"]
+    with pytest.raises(SpoolFull):
+        await database.run(lambda connection: connection.execute(full.encode()))
+    held = leases.HeldTasks()
+    held.gain("retention")
+
+    async def work() -> None:
+        await database.run(lambda connection: connection.execute(statements.pop(0).encode()))
+
+    await held.run("retention", work)
+    assert [] == statements
