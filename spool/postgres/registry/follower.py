@@ -5,7 +5,6 @@ What other processes changed is brought into this one's memory: keys and small t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from spool.streams import StreamBook
 
 LOOK_S = 0.25  # between looks at what was changed: a deleted key is dead within a second
 STREAMS_EVERY = 4  # looks between reading the definitions of streams
-REST_EVERY = 20  # and between reading what changes all the time: when devices and keys were last heard, what is in use
+REST_EVERY = 5  # and of these, between reading what changes all the time: who was last heard, and what is in use
 
 _log = logging.getLogger(__name__)
 
@@ -39,35 +38,64 @@ class Shared:
 
 
 class Follower:
-    """Looks until it is closed. Where a look fails, the registry is no longer fresh a second later, and says so."""
+    """
+    Looks until it is closed. Where a look fails, the registry is no longer fresh a second later, and says so.
+
+    What is not of the registry is read by tasks of their own: whether keys are good must not wait until a connection is
+    free that answers long questions.
+    """
 
     def __init__(self, shared: Shared, *, look_s: float = LOOK_S) -> None:
         self._shared = shared
         self._look_s = look_s
-        self._looks = 0
+        self._rests = 0
         self._devices: set[str] | None = set()  # changed, and not read yet; None: any of them
-        self._clusters = False
-        self._failed = False
-        self._task: asyncio.Task[None] | None = None
+        self._clusters = True  # whether they were; at first they may have been, since they were loaded
+        self._is_owed = asyncio.Event()
+        self._failed: set[str] = set()  # what could not be read when it was tried last
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="follow the registry")
+        runs = {"registry": self._run(), "devices": self._run_changed(), "streams": self._run_rest()}
+        self._tasks = [asyncio.create_task(run, name=f"follow {what}") for what, run in runs.items()]
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look(self) -> None:
-        """One look; SpoolError when something cannot be read, after the rest was."""
-        shared, looks = self._shared, self._looks
-        self._looks += 1
-        steps: list[Callable[[], Awaitable[object]]] = [self._follow_changes]
-        if looks % STREAMS_EVERY == 0:
-            steps.append(self._follow_streams)
-        if looks % REST_EVERY == 0:
+        """One look at what was changed; SpoolError when it cannot be read."""
+        news = await self._shared.registry.follow()
+        devices, owed = news.ids(DEVICES), self._devices
+        self._devices = None if devices is None or owed is None else owed | set(devices)
+        self._clusters |= news.concerns([(CLUSTERS, "")])
+        if self._devices is None or self._devices or self._clusters:
+            self._is_owed.set()
+
+    async def read_changed(self) -> None:
+        """Read the devices and clusters that were changed; SpoolError: they are owed on."""
+        self._is_owed.clear()
+        devices, self._devices = self._devices, set()
+        clusters, self._clusters = self._clusters, False
+        try:
+            if devices is None or devices:
+                await self._shared.devices.follow(devices)
+                devices = set()
+            if clusters:
+                await self._shared.clusters.follow()
+                clusters = False
+        finally:
+            self._devices = None if devices is None or self._devices is None else self._devices | devices
+            self._clusters |= clusters
+
+    async def read_rest(self) -> None:
+        """Read what nobody is told of; SpoolError when something cannot be read, after the rest was."""
+        shared = self._shared
+        steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
+        if self._rests % REST_EVERY == 0:
             steps += [self._follow_heard, shared.registry.keys.follow_accesses, shared.container_files.follow]
+        self._rests += 1
         failed: SpoolError | None = None
         for step in steps:
             try:
@@ -76,19 +104,6 @@ class Follower:
                 failed = error
         if failed is not None:
             raise failed
-
-    async def _follow_changes(self) -> None:
-        shared = self._shared
-        news = await shared.registry.follow()
-        devices, owed = news.ids(DEVICES), self._devices
-        self._devices = None if devices is None or owed is None else owed | set(devices)
-        if self._devices is None or self._devices:
-            await shared.devices.follow(self._devices)
-            self._devices = set()
-        self._clusters |= news.concerns([(CLUSTERS, "")])
-        if self._clusters:
-            await shared.clusters.follow()
-            self._clusters = False
 
     async def _follow_heard(self) -> None:
         await self._shared.devices.follow(None)
@@ -99,12 +114,35 @@ class Follower:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._look_s)
-            try:
-                await self.look()
-            except SpoolError as error:
-                if not self._failed:
-                    extra = {"action": "registry_not_followed"}
-                    _log.warning("what other gateways changed cannot be read: %s", error, extra=extra)
-                self._failed = True
-            else:
-                self._failed = False
+            await self._attempt("the registry", self.look)
+
+    async def _run_changed(self) -> None:
+        while True:
+            await self._is_owed.wait()
+            if not await self._attempt("devices and clusters", self.read_changed):
+                await asyncio.sleep(self._look_s)
+                self._is_owed.set()
+
+    async def _run_rest(self) -> None:
+        while True:
+            await asyncio.sleep(STREAMS_EVERY * self._look_s)
+            await self._attempt("streams, and what is in use", self.read_rest)
+
+    async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
+        """Whether it could be read. Neither a database that is away nor a row that cannot be read ends a task."""
+        try:
+            await read()
+        except Exception as error:  # noqa: BLE001 - the boundary of a task
+            if what not in self._failed:
+                is_known = isinstance(error, SpoolError)
+                _log.warning(
+                    "what other gateways changed cannot be read: %s: %s",
+                    what,
+                    error if is_known else type(error).__name__,
+                    exc_info=not is_known,
+                    extra={"action": "registry_not_followed"},
+                )
+            self._failed.add(what)
+            return False
+        self._failed.discard(what)
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -18,10 +19,10 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.clusters import PostgresClusters
 from spool.postgres.container_contents import PostgresContents
 from spool.postgres.container_rows import PostgresContainerRows
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import POOL, Connection, Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
-from spool.postgres.registry.follower import REST_EVERY, STREAMS_EVERY, Follower, Shared
+from spool.postgres.registry.follower import REST_EVERY, Follower, Shared
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams
 from spool.registry.operators import Actor
@@ -48,6 +49,7 @@ class Node:
     async def looks(self, times: int) -> None:
         for _ in range(times):
             await self.follower.look()
+            await self.follower.read_changed()
 
 
 async def opened(database: Database, clock: MovedClock) -> Node:
@@ -118,10 +120,10 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
     await here.database.transaction(put)
     with there.shared.book.claim(Stream(name="seats", type=ALLOCATION)):
         pass
-    await there.looks(STREAMS_EVERY)
+    await there.follower.read_rest()
     assert ["calls", "seats"] == [stream.name for stream in there.shared.book.all()]
     await here.database.transaction(drop)
-    await there.looks(STREAMS_EVERY)
+    await there.follower.read_rest()
     assert ["seats"] == [stream.name for stream in there.shared.book.all()]
 
 
@@ -137,7 +139,8 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     await here.container_files.announce(
         ClusterIdentity("1", "eu", "mill"), [AnnouncedFile(reference="a")], ContainerSender(key="agent"), expires_at=9e9
     )
-    await nodes[1].looks(REST_EVERY)
+    for _ in range(REST_EVERY):
+        await nodes[1].follower.read_rest()
     assert [MovedClock().now()] == [each.last_accessed for each in there.registry.keys.all()]
     assert [9.0] == [each.last_seen for each in there.devices.all()]
     assert 1 == there.container_files.sums.known
@@ -173,3 +176,64 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
     assert [DEVICE] == there.shared.devices.all()
     assert there.shared.registry.keys.find(secret) is not None
     await there.follower.close()
+
+
+async def test_a_row_that_cannot_be_read_ends_nothing(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told later is read all the same, and so are the keys meanwhile."""
+    here, there = nodes
+    tried = asyncio.Event()
+
+    async def damaged(self: PostgresDevices, ids: object) -> None:
+        tried.set()
+        raise ValueError("no JSON")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDevices, "others", damaged)
+        there.follower.start()
+        await here.shared.devices.keep(DEVICE)
+        async with asyncio.timeout(30):
+            await tried.wait()
+    async with asyncio.timeout(30):
+        await there.shared.devices.changes()
+    assert [DEVICE] == there.shared.devices.all()
+    await there.follower.close()
+
+
+async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes: tuple[Node, Node]) -> None:
+    """A look at what was changed waits for none of them."""
+    here, there = nodes
+    await there.looks(1)
+    released = threading.Event()
+    questions = [asyncio.ensure_future(there.database.read(lambda _: released.wait(30))) for _ in range(POOL)]
+    there.follower.start()
+    rest = asyncio.ensure_future(there.follower.read_rest())
+    seen = there.shared.registry.version
+    await here.shared.registry.note(ACTOR, "test", "nothing")
+    try:
+        async with asyncio.timeout(30):
+            await there.follower.look()
+            assert not rest.done()
+            assert seen == there.shared.registry.version
+            assert there.shared.registry.is_fresh
+    finally:
+        released.set()
+        await asyncio.gather(*questions, rest)
+        await there.follower.close()
+
+
+async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Schema) -> None:
+    """Between reading them and the place from which changes are told nobody tells of them."""
+    clock = MovedClock()
+    async with AsyncExitStack() as stack:
+        databases = [Database(fresh_schema.dsn, schema=fresh_schema.name) for _ in range(2)]
+        for database in databases:
+            stack.push_async_callback(database.close)
+        here, there = await opened(databases[0], clock), await opened(databases[1], clock)
+        stack.push_async_callback(here.shared.devices.close)
+        stack.push_async_callback(there.shared.devices.close)
+        await here.shared.clusters.report(MILL)
+        await there.shared.registry.follow()  # the place
+        await there.looks(1)
+        assert ["mill"] == [cluster.name for cluster in there.shared.clusters.all()]
