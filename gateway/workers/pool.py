@@ -228,7 +228,20 @@ class WorkerPool:
                 self._complete.set()
             self._assign()
             return
-        job = worker.jobs[message.job]
+        job = worker.jobs.get(message.job)
+        if job is None:  # more of what was not understood
+            return
+        try:
+            self._take_of(worker, job, message)
+        except Exception as error:  # noqa: BLE001 - a worker of another version: its jobs must not wait for ever
+            extra = {"action": "worker_not_understood", "error": type(error).__name__}
+            _log.error("a worker is replaced: what it says is not understood", extra=extra)
+            worker.jobs.pop(message.job, None)
+            _fail(job, NotDone())
+            if worker.process is not None:
+                worker.process.kill()
+
+    def _take_of(self, worker: _Worker, job: _Job, message: WorkerMessage) -> None:
         match message.kind:
             case MessageKind.PART:
                 job.result.add_part(message.payload)

@@ -275,6 +275,30 @@ async def test_a_worker_that_says_nothing_is_replaced() -> None:
     assert {SILENT: 1} == told.deaths
 
 
+def speaks_otherwise(link: Link) -> None:
+    """As one of another version, after an upgrade under a running server."""
+    link.send(MessageKind.READY, 0)
+    while (message := link.receive()).kind != MessageKind.DECODE:
+        pass
+    link.send(MessageKind.DONE, message.job, b"\xc1")
+    link.send(MessageKind.ROWS, message.job, b"\xc1")
+    link.flush()
+    says_nothing(link)
+
+
+async def test_a_worker_that_is_not_understood_is_replaced() -> None:
+    """Its job is left to whoever asked, instead of waiting for ever."""
+    async with workers(mortal(speaks_otherwise)) as (pool, told):
+        await pool.complete()
+        async with asyncio.timeout(30):
+            with pytest.raises(NotDone):
+                await decode(pool, spans(3))
+            await told.changed.wait()
+            await pool.complete()
+            assert 3 == (await decode(pool, spans(3))).outcome.received
+    assert {DIED: 1} == told.deaths
+
+
 async def test_a_caller_that_goes_leaves_no_job_behind() -> None:
     """Whoever waits may be cancelled; the worker goes on with the next job."""
     async with workers(on_a_thread) as (pool, _):
