@@ -161,7 +161,12 @@ class Access:
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy:
             keys.append(self._legacy.key)
-        return [replace(key, last_accessed=self._seen.get(key.id, key.last_accessed)) for key in keys]
+        return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
+
+    def _last_accessed(self, key: Key) -> float | None:
+        """Here, or at another gateway on the same storage."""
+        times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
+        return max(times, default=None)
 
     def key(self, name: str) -> Key:
         """One key by its exact name; NotThere otherwise."""

@@ -321,3 +321,17 @@ async def test_the_legacy_key_remembers_its_last_access(registry: Registry, cloc
     await again.start()
     assert clock.now() - 100 == again.key("Legacy API Key").last_accessed
     await again.stop()
+
+
+@pytest.mark.asyncio
+async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clock: MovedClock) -> None:
+    """The later one is shown."""
+    access = Access(registry, clock=clock)
+    access.admit(await a_key(registry), INGEST, address=HERE)
+    began = clock.now()
+    assert began == access.key("search team").last_accessed
+    await registry.keys.accessed({registry.keys.all()[0].id: began + 60})  # as it is when another one noted it
+    assert began + 60 == access.key("search team").last_accessed
+    clock.move(120)
+    access.admit(await a_key(registry, "other team"), INGEST, address=HERE)
+    assert began + 60 == access.key("search team").last_accessed
