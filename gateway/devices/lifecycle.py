@@ -70,7 +70,7 @@ class DeviceLifecycle:
     ) -> None:
         self.table = table
         self.settings = settings
-        self.keys = DeviceKeys(table, secret=secret)
+        self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._clock = clock
         self._emails = emails or Emails("hash", secret=secret)
         self._began = clock.monotonic()

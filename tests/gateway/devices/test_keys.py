@@ -1,0 +1,49 @@
+"""Device keys where several gateways share the devices: what one gave out a moment ago is not dead at another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.devices.keys import NEWS_S, DeviceKeys
+from gateway.errors import Refusal
+from spool.devices import REVOKED, Device, DeviceTable
+from spool.memory.devices import MemoryDevices
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+
+class SharedDevices(MemoryDevices):
+    is_shared = True
+
+
+def answer(keys: DeviceKeys, secret: str) -> int:
+    try:
+        return 200 if keys.find(secret) else 0
+    except Refusal as error:
+        return error.status
+
+
+async def test_a_key_that_is_newer_than_what_is_known() -> None:
+    """Its sender repeats. One that is older, or whose device is gone for longer, is dead."""
+    clock = MovedClock()
+    table = await DeviceTable.open(SharedDevices())
+    keys = DeviceKeys(table, secret=b"i" * 32, clock=clock)
+    began = int(clock.now())
+    device = Device(id="laptop", enrolled_at=began, enrolled_by="fleet", last_seen=began, generation=began)
+    secret, later = keys.key_of(device), keys.key_of(replace(device, generation=began + 1))
+    assert 503 == answer(keys, secret)
+    await table.keep(device)
+    assert (503, 503) == (answer(keys, secret), answer(keys, later))
+    await table.keep(replace(device, has_key=True))
+    assert (200, 503) == (answer(keys, secret), answer(keys, later))
+    await table.keep(replace(device, generation=began + 1))
+    assert (401, 503) == (answer(keys, secret), answer(keys, later))
+    await table.keep(replace(device, generation=began + 1, state=REVOKED))
+    assert (401, 401) == (answer(keys, secret), answer(keys, later))
+    await table.delete(["laptop"], [])
+    clock.move(NEWS_S + 1)
+    assert (401, 401) == (answer(keys, secret), answer(keys, later))
+    await table.close()
