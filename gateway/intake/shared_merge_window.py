@@ -148,10 +148,15 @@ class SharedMergeWindow:
         return True
 
     async def _forget(self, before: float) -> None:
-        """What was kept of generations on record, once no report of them is expected any more."""
+        """What was kept of generations on record, once no report of them is expected, or there are too many."""
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._drop(old)
+            number, _ = await self._stored.count(kind)
+            while (excess := number - self._max_reports) > 0:
+                number -= await self._drop(
+                    await self._stored.oldest(kind, before=self._clock.now(), most=min(AT_ONCE, excess))
+                )
 
     async def _drop(self, reports: Collection[PartialReport]) -> int:
         if reports:

@@ -177,17 +177,24 @@ class WaitingCounters:
         """
         released = 0
         async with self._one_at_a_time:
-            await self._read_what_waits()
-            while due := self._due(everything=everything):
-                await self._put_on_record(due)
-                released += sum(one.items for one in due.values())
+            is_more = True
+            while is_more:
+                is_more = await self._read_what_waits()
+                while due := self._due(everything=everything):
+                    await self._put_on_record(due)
+                    released += sum(one.items for one in due.values())
+                is_more = is_more and not self._waiting
             await self._take_backs.take_back()
         return released
 
-    async def _read_what_waits(self) -> None:
-        """Where other processes keep counters, too: what waits now, and who was heard anywhere."""
+    async def _read_what_waits(self) -> bool:
+        """
+        Where other processes keep counters, too: what has waited longest, and who was heard anywhere.
+
+        Returns whether more waits.
+        """
         if self._shared is None:
-            return
+            return False
         self._waiting.clear()
         self._reporters.clear()
         self._items = self._bytes = 0
@@ -198,6 +205,7 @@ class WaitingCounters:
         self._take_up(kept, counted, hold_s=self._hold_s)
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))
+        return len(kept) == MOST_AT_ONCE
 
     async def run(self) -> None:
         """Release for ever, as a background task."""

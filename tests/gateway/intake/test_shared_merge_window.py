@@ -124,6 +124,17 @@ async def test_a_trace_amends_what_another_process_recorded() -> None:
     await both.assert_sound()
 
 
+async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
+    """Neither knows of the other when it reads."""
+    both = await Processes().open(hold_s=10)
+    both.reports.meanwhile = lambda: take(both.b, create(), update())
+    await take(both.a, trace())
+    both.clock.move(11)
+    (record,) = await both.records()
+    assert ("u-1", 10) == (record.user, record.input_tokens)
+    await both.assert_sound()
+
+
 async def test_what_waited_in_vain_is_released_once() -> None:
     """By whichever process looks: the other finds nothing; what was known of calls on record is forgotten."""
     both = await Processes().open()
@@ -154,6 +165,19 @@ async def test_too_many_make_room() -> None:
     assert 2 == both.b.waiting
     assert 3 == len(await both.records())
     await both.assert_sound(pending=2)
+
+
+async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None:
+    """The oldest are forgotten before their time; the way to them from their traces, too."""
+    both = await Processes(max_reports=2).open()
+    for number in range(5):
+        await take(both.a, create(f"g-{number}"), update(f"g-{number}"))
+        both.clock.move(1)
+    assert 5 == (await both.reports.count(TOLD))[0]
+    await both.b.release()
+    assert [2, 2] == [(await both.reports.count(kind))[0] for kind in (TOLD, TOLD_OF)]
+    assert 5 == len(await both.records())
+    await both.assert_sound()
 
 
 async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
+from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -479,6 +480,23 @@ def test_sessions_of_windows_are_kept_for_an_hour() -> None:
         assert [b"w1", b"w3"] == [report.body[-2:] for report in stored]
 
     run(test)
+
+
+def test_however_many_wait_where_several_processes_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are read at a time: one look releases all that waited long enough, and leaves the rest."""
+    monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 2)
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        for number in range(1, 6):
+            await running.take(counters(FAMILIES["Codex"], number, began))
+        running.clock.move(WAIT_S)
+        await running.take(counters(FAMILIES["Codex"], 6, began))
+        await running.counters.release()
+        assert 10 == len(await running.records())
+        assert 2 == await running.pending()
+
+    run(test, Running(nodes=2))
 
 
 def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> None:

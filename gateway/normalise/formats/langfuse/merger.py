@@ -357,6 +357,7 @@ def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], 
     keys, under = keys_of(reports, sender), set()
     for report in reports:
         if report.kind == TRACE:
+            keys.add(TOLD_OF + key_of(sender, TRACE, report.key))
             under.add(TOLD_OF + key_of(sender, TRACE, report.key))
         else:
             keys.add(TOLD + key_of(sender, GENERATION, report.key))
@@ -370,7 +371,8 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
     for stored in found:
         kind = kind_of(stored.key)
         if kind == TOLD_OF:
-            keys.add(TOLD + stored.key[-KEY_BYTES:])
+            if stored.key[len(TOLD_OF) + KEY_BYTES :]:  # else it says only that there is such a generation
+                keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # `Merger.load` counts what cannot be read
                 report = _reports.decode(stored.body)

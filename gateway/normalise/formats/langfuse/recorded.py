@@ -67,11 +67,16 @@ class RecordedGenerations:
             self._of_trace.setdefault(told.trace_key, {})[key] = None
 
     def stored(self, key: bytes) -> list[PartialReport]:
-        """A generation as it is stored for other processes, and the way to it from its trace."""
+        """
+        A generation as it is stored for other processes, and the way to it from its trace.
+
+        What stands under the trace itself changes with each: who reports on the trace at that moment reads again.
+        """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]
         if trace_key is not None:
             reports.append(PartialReport(TOLD_OF + trace_key + key, at, b""))
+            reports.append(PartialReport(TOLD_OF + trace_key, at, key))
         return reports
 
     def find(self, key: bytes) -> RecordedGeneration | None:
