@@ -43,24 +43,35 @@ class Deposits:
             left_out=events.left_out,
             amount_of=self._amount_of,
         )
-        try:
-            return await self._log.append(submission)
-        except KeyEnded as error:
-            raise key_ended() from error
+        return await self._append(submission)
 
     async def operations(
         self,
         records: Sequence[UnitCostOperation],
         identities: Sequence[Identity],
+        bearer: Bearer | None = None,
     ) -> Receipt:
-        return await self._keep(UNIT_COST, records, identities)
+        """Without a `bearer` they are this program's own."""
+        return await self._keep(UNIT_COST, records, identities, bearer)
 
-    async def drop(self, record: BillingDrop, identity: Identity) -> Receipt:
-        return await self._keep(BILLING_DATA, [record], [identity])
+    async def drop(self, record: BillingDrop, identity: Identity, bearer: Bearer) -> Receipt:
+        return await self._keep(BILLING_DATA, [record], [identity], bearer)
 
     async def _keep(
-        self, topic: str, records: Sequence[UnitCostOperation | BillingDrop], identities: Sequence[Identity]
+        self,
+        topic: str,
+        records: Sequence[UnitCostOperation | BillingDrop],
+        identities: Sequence[Identity],
+        bearer: Bearer | None,
     ) -> Receipt:
-        return await self._log.append(
-            Submission(topic=topic, received=len(records), records=records, identities=identities)
+        expects = () if bearer is None else bearer.expects
+        submission = Submission(
+            topic=topic, received=len(records), records=records, identities=identities, expects=expects
         )
+        return await self._append(submission)
+
+    async def _append(self, submission: Submission) -> Receipt:
+        try:
+            return await self._log.append(submission)
+        except KeyEnded as error:
+            raise key_ended() from error

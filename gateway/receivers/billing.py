@@ -41,7 +41,7 @@ async def create_billing_drop(request: KeyRequest[bytes]) -> web.Response:
             upstream_id=connection.upstream_id or None,
         )
         await connections.check_room(record)
-        receipt = await request.services.deposits.drop(record, identity)
+        receipt = await request.services.deposits.drop(record, identity, request.bearer)
     answer = {"drop_id": identity.id.hex(), "month": drop.month, "row_count": drop.rows}
     return answers.json_response({"connection": answer}, receipt=receipt)
 

@@ -209,7 +209,7 @@ async def _keep(
     with ExitStack() as claims:
         for stream in after.values():
             claims.enter_context(request.services.storage.book.claim(stream))
-        receipt = await request.services.deposits.operations(records, identities)
+        receipt = await request.services.deposits.operations(records, identities, request.bearer)
     await admission.created(created, name)
     return receipt
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -17,9 +18,11 @@ from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
 from spool.registry import changes
 from spool.registry.operators import Actor
+from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import LOCAL, POSTGRES, REPLICATED, SpoolSettings, StorageSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_topics import DROPS, ROW, SUM, body, usage, writer
 from tests.spool.postgres_cluster import Pair, Schema
 
 pytestmark = pytest.mark.asyncio
@@ -158,14 +161,25 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
+    await one.make_connection()
+    billing = await one.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    unit_cost = await writer(one)
     other = await serve(config=config, key_name="other sender")
-    assert (await other.send(TRACES, json_traces(json_span()), key=one.key)).status == 200
+    sent = {
+        "sender": (TRACES, json_traces(json_span()), one.key),
+        "writer": (SUM, body(usage()), unit_cost),
+        "billing": (DROPS.format("anycost"), orjson.dumps({"data": [ROW]}), billing),
+    }
     registry = one.app.services.storage.registry
     assert registry is not None
-    await registry.keys.delete("sender", confirm="sender", actor=Actor("ada@example.com", "127.0.0.1"))
-    answer = await other.send(TRACES, json_traces(json_span()), key=one.key)
-    assert 401 == answer.status
-    assert b"was deleted" in answer.body
+    for name, (path, content, key) in sent.items():
+        assert 200 == (await other.send(path, content, key=key)).status
+        await registry.keys.delete(name, confirm=name, actor=Actor("ada@example.com", "127.0.0.1"))
+        before = await other.app.services.storage.log.books()
+        answer = await other.send(path, content, key=key)
+        assert 401 == answer.status, name
+        assert b"was deleted" in answer.body
+        assert before == await other.app.services.storage.log.books(), name
     assert (await other.send(TRACES, json_traces(json_span()), key=other.key)).status == 200
     monkeypatch.setattr(changes, "LOOKED_S", -1.0)
     refused = await other.send("/v2/budgets", b"", None, method="GET", key=other.key)
