@@ -8,6 +8,7 @@ fails, and other threads may walk over them.
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +17,10 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
+from spool.clock import Clock
 from spool.identity import Identity
 from spool.installation import derived
-from spool.log.runs import IdRun, marked, merge
+from spool.log.runs import IdRun, count_repeats, marked, merge
 from spool.record import NS, TOPICS, Record
 
 HOUR_NS = 3600 * 10**9
@@ -31,6 +33,8 @@ BATCH = 16_384  # newest ids that become runs together: a few milliseconds of so
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
 MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
 SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
+FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
+REPEATS_EVERY_S = 86_400  # and between two of them
 
 # Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for one chance
 # in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
@@ -319,6 +323,21 @@ class _Plan:
         new = {run.key for run in self.added}
         self.added = [run for run in self.added if run.key not in drop]
         self.removed += [run for run in runs if run.key not in new]
+
+
+class RepeatedIds:
+    """How many ids are known more than once, too far apart in time for a lookup; counted now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_at = clock.monotonic() + FIRST_REPEATS_S
+        self.count = 0
+
+    async def count_when_due(self, index: DuplicateIndex) -> None:
+        if self._clock.monotonic() >= self._due_at:
+            self._due_at = self._clock.monotonic() + REPEATS_EVERY_S
+            runs = [run.ids for run in index.runs()]
+            self.count = await asyncio.to_thread(count_repeats, runs)
 
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from spool.clock import Clock
@@ -30,6 +30,54 @@ class Committed(NamedTuple):
     next: int  # the number after the last
 
 
+class WaitingReaders:
+    """
+    Those who wait until more is closed. Belongs to the event loop.
+
+    `closes_in_s` says in how many seconds the oldest open record closes; None when nothing is open.
+    """
+
+    def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
+        self._closed_below = closed_below
+        self._closes_in_s = closes_in_s
+        self._has_resting = False  # readers that wait until they are told
+        self._moved = asyncio.Event()
+
+    async def changes(self, topic: str) -> AsyncIterator[int]:
+        """What is closed now, and again whenever that has grown."""
+        seen = 0
+        while True:
+            closed = self._closed_below(topic)
+            if closed > seen:
+                seen = closed
+                yield closed
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        closes_in_s = self._closes_in_s()
+        timeout = None if closes_in_s is None else min(LOOK_AGAIN_S, max(STEP_S, closes_in_s))
+        self._has_resting |= timeout is None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._moved.wait()
+
+    def wake_resting(self) -> None:
+        """
+        There are new commits. Readers with a time to look again need no word of them.
+
+        What is open may move on another thread: whether all was closed before says nothing of who waits.
+        """
+        if self._has_resting:
+            self.wake()
+
+    def wake(self) -> None:
+        """Readers that wait look again; later ones wait for the next move."""
+        self._has_resting = False
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+
 class Horizon:
     """Belongs to the event loop."""
 
@@ -39,7 +87,7 @@ class Horizon:
         self._closed_below: dict[str, int] = {}
         self._open: deque[tuple[float, Mapping[str, int]]] = deque()
         self._frozen = False
-        self._moved = asyncio.Event()
+        self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
         """After a start: what was committed less than `hold_s` ago stays open for the rest of its time."""
@@ -66,12 +114,10 @@ class Horizon:
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """A commit ended; with `next_numbers` it succeeded and opened records below them."""
         self._frozen = False
-        was_at_rest = not self._open
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
         self._advance()
-        if was_at_rest:  # else the readers that wait look again by themselves
-            self._wake()
+        self._readers.wake_resting()
 
     def closed(self) -> dict[str, int]:
         """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
@@ -82,24 +128,11 @@ class Horizon:
         self._advance()
         return self._closed_below.get(topic, 1)
 
-    async def changes(self, topic: str) -> AsyncIterator[int]:
-        """What is closed now, and again whenever that has grown."""
-        seen = 0
-        while True:
-            closed = self.closed_below(topic)
-            if closed > seen:
-                seen = closed
-                yield closed
-            else:
-                await self._wait()
+    def changes(self, topic: str) -> AsyncIterator[int]:
+        return self._readers.changes(topic)
 
-    async def _wait(self) -> None:
-        timeout = None
-        if self._open:
-            timeout = min(LOOK_AGAIN_S, max(STEP_S, self._open[0][0] - self._clock.monotonic()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._moved.wait()
+    def _closes_in_s(self) -> float | None:
+        return self._open[0][0] - self._clock.monotonic() if self._open else None
 
     def _advance(self) -> None:
         if self._frozen:
@@ -111,8 +144,3 @@ class Horizon:
     def _move(self, next_numbers: Mapping[str, int]) -> None:
         for topic, number in next_numbers.items():
             self._closed_below[topic] = max(number, self._closed_below.get(topic, 1))
-
-    def _wake(self) -> None:
-        """Readers that wait look again; later ones wait for the next move."""
-        self._moved.set()
-        self._moved = asyncio.Event()

@@ -40,8 +40,10 @@ class ReadableLog(Protocol):
 class Log(ReadableLog, Protocol):
     """Append only, many readers."""
 
-    # Ids that are known more than once, too far apart in time for a lookup; counted now and then.
-    repeated_ids: int
+    @property
+    def repeated_ids(self) -> int:
+        """Ids that are known more than once, too far apart in time for a lookup; counted now and then."""
+        ...
 
     async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
         """As of every reader; `with_open` also records that are open, as they are by now."""

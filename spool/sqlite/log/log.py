@@ -17,7 +17,7 @@ from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, NotThere, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
-from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
+from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
 from spool.log.observation import notify
@@ -25,7 +25,6 @@ from spool.log.plan import Answer, Plan, Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
-from spool.log.runs import count_repeats
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
@@ -43,8 +42,6 @@ from spool.sqlite.streams import trim
 from spool.steady_clock import SteadyClock, settled_now
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
-FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
-REPEATS_EVERY_S = 86_400  # and between two of them
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +79,9 @@ class SqliteLog:
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
-        self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
+        self._repeated = RepeatedIds(clock)
         self._mount = mount_of(database.path)
         self._durability = self._mount.durability if self._mount else FSYNC
-        self.repeated_ids = 0  # in the window more than once, though no lookup saw it
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
@@ -408,6 +404,10 @@ class SqliteLog:
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
+    @property
+    def repeated_ids(self) -> int:
+        return self._repeated.count
+
     async def retain(self) -> int:
         """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
         async with self._upkeep:
@@ -424,10 +424,7 @@ class SqliteLog:
         await self._database.transaction(partial(drop_old_series, now=now))
         while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
             pass
-        if self._clock.monotonic() >= self._repeats_at:
-            self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
-            runs = [run.ids for run in self._index.runs()]
-            self.repeated_ids = await asyncio.to_thread(count_repeats, runs)
+        await self._repeated.count_when_due(self._index)
         return removed
 
     @contextmanager
