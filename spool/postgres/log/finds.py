@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -56,6 +58,13 @@ def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -
     """The oldest commits that are not in the counters."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [BookedCommit(id, at, books.checked_terms(terms, sum), found) for id, at, sum, terms, found in rows]
+
+
+async def book_all(database: Database) -> None:
+    """Count into the books what is not there yet."""
+    with suppress(BookedMeanwhile):
+        while await database.transaction(partial(book, database)):
+            pass
 
 
 def book(database: Database, connection: Connection) -> bool:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 from uuid import UUID, uuid4
@@ -21,72 +18,40 @@ from spool.clock import Clock
 from spool.disks.mounts import FSYNC
 from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books
-from spool.log.commits.following import SOONER_S, CommitRow, Following, by_topic
-from spool.log.commits.writer import GroupWriter, IndexOutOfStep
-from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
+from spool.log.commits.following import by_topic
+from spool.log.commits.writer import GroupWriter
+from spool.log.duplicates import Whereabouts
 from spool.log.event_types import EventType
-from spool.log.expectations import expected_keys
-from spool.log.observation import notify
-from spool.log.plan import Answer, Plan, check
+from spool.log.plan import Answer, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
-from spool.log.retention import DrainRate, Reader, lowest_needed
-from spool.log.runs import count_repeats
-from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.postgres.database import CommitUnknown, Connection, Database, LockWaited, Unconfirmed
+from spool.log.retention import Reader
+from spool.log.values import Books, Entry, LogStats, Receipt, Submission
+from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
-from spool.postgres.log.entries import Damage, Shelf, code, oldest, read_entries
-from spool.postgres.log.finds import BookedMeanwhile
+from spool.postgres.log.attempts import AttemptWriter, Move, Versions
+from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.commits import GroupCommits
+from spool.postgres.log.entries import Damage, code, oldest, read_entries
+from spool.postgres.log.folds import Folds
+from spool.postgres.log.follower import LogFollower
+from spool.postgres.log.horizon import PostgresHorizon
+from spool.postgres.log.memory import NodeMemory
 from spool.postgres.log.recount import RouteTerms, border, recount
-from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, RouteNeeds, drop_old_series
-from spool.record import TOPICS
+from spool.postgres.log.retention import PostgresRetention, RouteNeeds
+from spool.postgres.log.room import LogRoom
+from spool.postgres.log.upkeep import Trim, Upkeep
 from spool.settings import LOCAL, REPLICATED, SpoolSettings
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
-FOLLOW_S = 0.1  # between looks at what other nodes committed
-BOOK_S = 2.0  # between two countings of commits into the books, about
-STOPPED_S = 3.0  # in an append that is not waiting for the standby
 STATS_S = 5.0  # what the database is given to say how much it keeps
-TICK_S = 1.0  # what is overdue for so long is closed by an empty commit, if nobody commits
-LOOK_AGAIN_S = 0.1  # of a reader that waits: the clock is a parameter and may jump
-STEP_S = 0.02  # what closes within this time is one change
-FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
-REPEATS_EVERY_S = 86_400  # and between two of them
 RECOUNTS = 5  # of a recount under which retention removed something
 
 _log = logging.getLogger(__name__)
 
-Move = Callable[[Connection, Plan], None]
-Trim = Callable[[Connection, float], bool]
-Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
-
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
     """What the log asks of the deliveries, inside its transactions."""
-
-
-class MemoryIsAhead(SpoolUnavailable):
-    """The newest commit that is known is not in the database: another server, or an older state of it, answers."""
-
-
-@dataclass
-class _Attempt:
-    """One commit of a group, until it is known whether it stands."""
-
-    row: CommitRow
-    plan: Plan
-    answers: Sequence[Answer]
-    ended: float  # when everything but COMMIT was done
-
-
-@dataclass
-class _Group:
-    """A group that is being committed, with what was tried so far."""
-
-    submissions: Sequence[Submission]
-    wait: bool = True
-    attempts: list[_Attempt] = field(default_factory=list)
-    stands: _Attempt | None = None  # an earlier attempt of which the outcome was unknown
 
 
 class PostgresLog:
@@ -116,39 +81,65 @@ class PostgresLog:
     ) -> None:
         self._database = database
         self._settings = settings
-        self._clock = clock
-        self._secret = secret
         self._routes = routes
-        self._observer = observer
-        self._versions = versions
-        self._moves = moves
-        self._trim = trim
-        self._durability = durability
-        self._node = node or uuid4()
         self._sealer = Sealer(secret)
-        self._read_shelf, self._write_shelf = Shelf(cache_bytes), Shelf(cache_bytes)
-        self._drain = DrainRate()
+        self._proof = FSYNC if durability == LOCAL else REPLICATED  # what records have survived that have a receipt
+        self._counted = (0, 0)  # entries and bytes, when they were last asked for
+        self.readers: list[Reader] = []
+        self._clock = DatabaseClock(database, clock)
+        self._horizon = PostgresHorizon(self._clock)
         self._retention = PostgresRetention(
             database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention
         )
-        self._turn = asyncio.Lock()  # of a commit, a fold or following: all read and change the memory
-        self._upkeep = asyncio.Lock()
-        self._moved = asyncio.Event()
-        self._has_resting = False  # readers that wait until they are told
-        self._closing = asyncio.Event()
-        self._no_room_at = float("-inf")
-        self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
-        self._freed = 0  # bytes of the log before its oldest period
-        self._period_bytes = 0  # of the log before the period in hand
-        self._shown: dict[str, int] = {}
-        self._failed: str | None = None
-        self._counted = (0, 0)  # entries and bytes, when they were last asked for
-        self.repeated_ids = 0
-        self.readers: list[Reader] = []
+        room = LogRoom(database, self._retention, clock, max_bytes=settings.max_bytes)
+        self._memory = NodeMemory(
+            database,
+            settings=settings,
+            secret=secret,
+            clock=self._clock,
+            horizon=self._horizon,
+            room=room,
+            cache_bytes=cache_bytes,
+        )
+        folds = Folds(database, self._memory, self._clock)
+        attempts = AttemptWriter(
+            database,
+            memory=self._memory,
+            clock=self._clock,
+            room=room,
+            sealer=self._sealer,
+            versions=versions,
+            moves=moves,
+            hold_s=settings.hold,
+            proof=self._proof,
+            node=node or uuid4(),
+        )
+        self._commits = GroupCommits(
+            database,
+            attempts,
+            memory=self._memory,
+            horizon=self._horizon,
+            folds=folds,
+            observer=observer,
+            wait_s=settings.commit_wait,
+        )
+        self._upkeep = Upkeep(
+            database,
+            clock=clock,
+            database_clock=self._clock,
+            retention=self._retention,
+            retention_s=settings.retention,
+            memory=self._memory,
+            folds=folds,
+            commits=self._commits,
+            room=room,
+            readers=self.readers,
+            trim=trim,
+        )
 
     async def open(self) -> None:
         """Read what is kept, then take submissions."""
-        await self._load()
+        await self._memory.load()
         self._writer = GroupWriter(
             self._commit,
             self._between,
@@ -156,38 +147,11 @@ class PostgresLog:
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
         )
-        self._follower = asyncio.create_task(self._run(), name="follow other nodes")
-
-    async def _load(self) -> None:
-        index = DuplicateIndex(
-            self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
-        )
-        hold_s = self._settings.hold
-        loaded = await self._database.snapshot(partial(store.load, self._database, index=index, hold_s=hold_s))
-        self._following = loaded.following
-        self._runs_seq: int | None = loaded.seq
-        self._noted_at(loaded.now)
-        self._read_shelf.clear()
-        self._write_shelf.clear()
-        self._freed = await self._database.read(self._retention.freed)
-        self._wake()
+        self._follower = LogFollower(self._database, memory=self._memory, horizon=self._horizon, commits=self._commits)
 
     def add_reader(self, reader: Reader) -> None:
         """Before anything is read: retention keeps what a reader needs."""
         self.readers.append(reader)
-
-    # -- time --------------------------------------------------------------------------------------------------------
-
-    def _noted_at(self, now: float) -> None:
-        """The database's clock counts, and between two answers of it our timer."""
-        self._noted = now, self._clock.monotonic()
-
-    def _now(self) -> float:
-        moved = self._database.now()
-        if moved is not None:
-            return moved
-        at, timer = self._noted
-        return at + self._clock.monotonic() - timer
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
@@ -197,333 +161,38 @@ class PostgresLog:
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
         try:
-            return await self._commit_once(group)
+            return await self._commits.commit(group)
         except SpoolFull:
-            if not await self._make_room():
+            if not await self._upkeep.make_room():
                 raise
-            return await self._commit_once(group)
-
-    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
-        async with self._turn:
-            await self._fold_what_is_due()
-            return await self._keep(_Group(group))
-
-    async def _keep(self, group: _Group) -> Sequence[Answer]:
-        """
-        Commit a group; only after it the memory is updated.
-
-        When the connection is lost at COMMIT, or the standby does not confirm, the next attempt looks whether the last
-        one stands: then its own commit, an empty one, is the proof that it does so for good.
-        """
-        began = time.perf_counter()
-        until = began + self._settings.commit_wait
-        while True:
-            try:
-                attempt = await self._database.append.transaction(partial(self._write, group=group))
-            except MemoryIsAhead as error:
-                _log.warning("%s: everything is read again", error, extra={"action": "memory_reloaded"})
-                await self._load()
-            except (CommitUnknown, Unconfirmed) as error:
-                _log.warning("a commit is looked up: %s", error, extra={"action": "commit_unknown"})
-                self._failed = str(error)
-            except LockWaited as error:
-                _log.warning("another node has the head for long: %s", error, extra={"action": "head_held"})
-                await self._end_stopped()
-            except SpoolUnavailable as error:
-                self._failed = str(error)
-                if not group.attempts:
-                    raise
-                await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))
-            else:
-                break
-            if time.perf_counter() > until:
-                raise SpoolUnavailable("the database did not confirm the commit in time (spool.commit_wait)")
-        self._failed = None
-        if attempt is None:
-            return ()
-        self._apply(attempt)
-        kept = group.stands or attempt
-        if self._observer and group.submissions:
-            done = time.perf_counter()
-            commit = Commit(seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed)
-            notify(self._observer, commit)
-        return kept.answers
-
-    async def _end_stopped(self) -> None:
-        """End the session of a process that stopped while it had the head: its group did not happen."""
-        seconds = {"seconds": STOPPED_S}
-        ended = await self._database.control.read(
-            lambda connection: connection.execute(self._database.sql(queries.END_STOPPED), seconds).fetchall()
-        )
-        if ended:
-            _log.error("the session of a node that had stopped was ended", extra={"action": "session_ended"})
-
-    def _apply(self, attempt: _Attempt) -> None:
-        try:
-            self._following.committed(attempt.row, attempt.plan)
-            self._following.confirmed = attempt.row.id
-        except Exception as error:
-            raise IndexOutOfStep(attempt.answers) from error
-        self._wake_resting()
-
-    def _write(self, connection: Connection, group: _Group) -> _Attempt | None:
-        """On the connection's thread: plan and write under the head. What can fail is done before COMMIT."""
-        following = self._following
-        points = {point.series for one in group.submissions for point in one.points}
-        head = store.take_head(self._database, connection, following.last, series=sorted(points), wait=group.wait)
-        if head is None:
-            return None
-        self._check_standby(head.standbys)
-        self._catch_up(following, head.rows)
-        self._noted_at(head.now)
-        group.stands = self._standing(connection, group)
-        submissions = () if group.stands else group.submissions
-        if submissions:
-            self._check_room(connection)
-        now = following.time_of_next(head.now)
-        closed = following.closed_at(now, durable=following.durable)
-        keys = expected_keys(submissions)
-        reader = store.PostgresPlanReader(
-            self._database,
-            connection,
-            self._write_shelf,
-            series=head.series,
-            versions=self._versions(connection, keys) if keys else {},
-        )
-        plan = following.planner.plan(submissions, reader, by_topic(closed), now)
-        row = store.write(
-            self._database,
-            connection,
-            plan,
-            reader,
-            following,
-            period=head.period,
-            closed=closed if self._settings.hold else None,
-            node=self._node,
-        )
-        for move in self._moves:
-            move(connection, plan)
-        receipts = [
-            terms.receipt(self._sealer.seal(row.id, place), self._proof) for place, terms in enumerate(plan.submissions)
-        ]
-        attempt = _Attempt(row, plan, plan.answers(receipts), time.perf_counter())
-        group.attempts.append(attempt)
-        return attempt
-
-    @property
-    def _proof(self) -> str:
-        """What a receipt says that the records have survived."""
-        return FSYNC if self._durability == LOCAL else REPLICATED
-
-    def _check_standby(self, standbys: str) -> None:
-        if self._durability == REPLICATED and not standbys:
-            raise SpoolUnavailable(
-                "the standby is gone: synchronous_standby_names is empty. Mend it, or set storage.durability"
-            )
-
-    def _check_room(self, connection: Connection) -> None:
-        used = self._following.last.size - self._freed
-        if used >= self._settings.max_bytes:
-            self._freed = self._retention.freed(connection)  # another node may have removed a period
-            if self._following.last.size - self._freed >= self._settings.max_bytes:
-                raise self._drain.spool_full()
-
-    def _standing(self, connection: Connection, group: _Group) -> _Attempt | None:
-        """The earlier attempt that stands, though its COMMIT was not answered."""
-        for attempt in group.attempts:
-            where = {"id": attempt.row.id, "token": attempt.row.token}
-            if connection.execute(self._database.sql(queries.STANDS), where).fetchone():
-                return attempt
-        return None
-
-    # -- following ---------------------------------------------------------------------------------------------------
-
-    def _catch_up(self, following: Following, rows: Iterable[CommitRow]) -> None:
-        """MemoryIsAhead when the row that was followed last is not the first of these."""
-        rows = iter(rows)
-        last = following.last
-        if last.id:
-            found = next(rows, None)
-            if found is None or (found.id, found.token) != (last.id, last.token):
-                raise MemoryIsAhead(f"commit {last.id} is not in the database")
-        for row in rows:
-            following.follow(row)
-
-    async def follow(self) -> None:
-        """Know everything that was committed before this was called."""
-        async with self._turn:
-            try:
-                await self._follow()
-            except MemoryIsAhead as error:
-                _log.warning("%s: everything is read again", error, extra={"action": "memory_reloaded"})
-                await self._load()
-
-    async def _follow(self) -> None:
-        following = self._following
-        last = following.last
-
-        def work(connection: Connection) -> float:
-            rows, now = store.rows_since(self._database, connection, last)
-            self._catch_up(following, rows)
-            return now
-
-        self._noted_at(await self._database.read(work))
-        if following.last.id != last.id:
-            self._wake_resting()
-
-    async def close_what_is_due(self) -> None:
-        """
-        Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row.
-
-        The first of two empty commits proves that what is to be closed outlives the loss of the machine.
-        """
-        for _ in range(2):
-            async with self._turn:
-                if not self._is_overdue():
-                    return
-                await self._keep(_Group(()))
-
-    def _is_overdue(self) -> bool:
-        now, last = self._now(), self._following.last
-        return self._following.closed_at(now) != last.closed or last.at > now + SOONER_S
-
-    async def _run(self) -> None:
-        """Follow other nodes; close what is due when nobody commits; count commits into the books."""
-        books_at = time.monotonic() + BOOK_S
-        overdue_since: float | None = None
-        is_away = False
-        while not self._closing.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FOLLOW_S):
-                    await self._closing.wait()
-                    return
-            try:
-                await self.follow()
-                now = time.monotonic()
-                if not self._is_overdue():
-                    overdue_since = None
-                elif overdue_since is None:
-                    overdue_since = now + TICK_S * random.random()
-                elif now > overdue_since:
-                    async with self._turn:
-                        await self._keep(_Group((), wait=False))
-                    overdue_since = now + TICK_S
-                if now > books_at:
-                    books_at = now + BOOK_S * (0.5 + random.random())
-                    await self._book()
-                is_away = False
-            except SpoolError as error:
-                if not is_away:
-                    _log.error("other nodes cannot be followed: %s", error, extra={"action": "following_failed"})
-                is_away = True
-            except Exception:  # noqa: BLE001 - following must outlive whatever it meets
-                _log.exception("following failed", extra={"action": "following_failed"})
-
-    # -- between commits ---------------------------------------------------------------------------------------------
+            return await self._commits.commit(group)
 
     async def _between(self) -> bool:
         """
         After every group: a period that is full is followed by the next. After one that failed, every second until it
         succeeds: an empty commit, so that readiness knows when commits work again.
         """
-        if self._failed is not None:
+        if self._commits.last_error is not None:
             with suppress(SpoolError):
-                async with self._turn:
-                    await self._keep(_Group(()))
-            return self._failed is not None
-        if self._following.last.size - self._period_bytes >= self._retention.period_bytes:
-            self._period_bytes = self._following.last.size
-            try:
-                await self._retention.begin_period(self._now())
-            except SpoolUnavailable as error:
-                _log.warning("a new period did not begin: %s", error, extra={"action": "period_not_begun"})
+                await self._commits.commit_nothing()
+            return self._commits.last_error is not None
+        await self._upkeep.begin_period_if_full()
         return False
 
-    async def _fold_what_is_due(self) -> None:
-        """
-        Newest ids become runs. The caller has the turn.
+    async def follow(self) -> None:
+        """Know everything that was committed before this was called."""
+        await self._memory.follow()
 
-        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the newest, too.
-        """
-        now, closed = self._now(), by_topic(self._following.last.closed)
-        while self._following.index.due(now, closed):
-            if not await self._fold(partial(self._following.index.fold, now, closed)):
-                await self._fold(partial(self._following.index.fold, now))
-
-    async def _fold_all(self) -> None:
-        """
-        Every closed id becomes part of a stored run, whoever stored runs last: if another node did, everything is read
-        again first.
-        """
-        async with self._turn:
-            for _ in range(2):
-                if self._runs_seq is None:
-                    await self._load()
-                index, closed = self._following.index, by_topic(self._following.last.closed)
-                await self._fold(partial(index.fold, self._now(), closed))
-                if self._runs_seq is not None:
-                    return
-
-    async def _fold(self, plan: Callable[[], Fold]) -> int:
-        """
-        How many ids became runs. These are stored by one node at a time; the others merge their own in memory alone.
-        """
-        following, seq = self._following, self._runs_seq
-        fold = await asyncio.to_thread(plan)
-        if seq is not None:
-            commit = following.folded_through(fold.taken)
-            write = partial(store.write_fold, self._database, fold=fold, commit=commit, seq=seq)
-            self._runs_seq = seq + 1 if await self._database.transaction(write) else None
-        following.index.folded(fold)
-        following.folded(fold.taken)
-        return fold.taken
-
-    # -- room --------------------------------------------------------------------------------------------------------
-
-    async def _make_room(self) -> bool:
-        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
-        now = self._clock.monotonic()
-        if now - self._no_room_at < 1 or self._upkeep.locked():
-            return False
-        async with self._upkeep:
-            try:
-                removed = await self._remove()
-            except RemovedMeanwhile:
-                return True
-        if not removed:
-            self._no_room_at = now
-        return removed > 0
-
-    async def _remove(self) -> int:
-        """What age and space allow. The caller has the upkeep."""
-        await self.follow()
-        await self.close_what_is_due()
-        await self._book()
-        now = self._now()
-        if await self._database.read(self._retention.short_of_room):
-            await self._retention.begin_period(now)
-            async with self._turn:
-                await self._keep(_Group(()))  # the newest row always stays: its period must not be one that is to go
-            await self._fold_all()
-            await self._book()
-        elif self._following.index.reaches_back_to(now - self._settings.retention):
-            await self._fold_all()
-        removed = await self._retention.run(now, self._limits)
-        self._freed = await self._database.read(self._retention.freed)
-        self._drain.note(self._clock.monotonic(), await self._database.snapshot(self._retention.progress))
-        return removed
-
-    def _limits(self) -> dict[str, int]:
-        """By topic, the lowest number that must stay: it is open, or a reader needs it."""
-        closed = by_topic(self._following.last.closed)
-        return {topic: lowest_needed(topic, closed[topic], self.readers) for topic in TOPICS}
+    async def close_what_is_due(self) -> None:
+        """Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row."""
+        await self._commits.close_what_is_due()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
-        if not with_open and last >= by_topic(self._following.last.closed)[topic]:
-            await self.close_what_is_due()
-        closed = by_topic(self._following.last.closed)[topic]
+        if not with_open and last >= self._memory.closed[topic]:
+            await self._commits.close_what_is_due()
+        closed = self._memory.closed[topic]
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
         damage: list[Damage] = []
         entries = await self._database.read(
@@ -533,7 +202,7 @@ class PostgresLog:
                 topic=topic,
                 first=first,
                 last=last,
-                shelf=self._read_shelf,
+                shelf=self._memory.read_shelf,
                 damage=damage,
             )
         )
@@ -559,48 +228,16 @@ class PostgresLog:
         await self._database.run(lambda connection: connection.execute(self._database.sql(queries.MARK_DAMAGED), facts))
 
     def closed_below(self, topic: str) -> int:
-        closed = by_topic(self._following.closed_at(self._now()))[topic]
-        self._shown[topic] = max(closed, self._shown.get(topic, 1))
-        return self._shown[topic]
+        return self._horizon.closed_below(topic)
 
     def next_number(self, topic: str) -> int:
-        return by_topic(self._following.last.next)[topic]
+        return by_topic(self._memory.following.last.next)[topic]
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
-        return self._following.index.whereabouts(id)
+        return self._memory.index.whereabouts(id)
 
-    async def changes(self, topic: str) -> AsyncIterator[int]:
-        seen = 0
-        while True:
-            closed = self.closed_below(topic)
-            if closed > seen:
-                seen = closed
-                yield closed
-            else:
-                await self._wait()
-
-    async def _wait(self) -> None:
-        closes_at = self._following.closes_at()
-        timeout = None if closes_at is None else min(LOOK_AGAIN_S, max(STEP_S, closes_at - self._now()))
-        self._has_resting |= timeout is None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._moved.wait()
-
-    def _wake_resting(self) -> None:
-        """
-        There are new commits. Readers with a time to look again need no word of them.
-
-        What is followed moves on another thread: whether all was closed before says nothing of who waits.
-        """
-        if self._has_resting:
-            self._wake()
-
-    def _wake(self) -> None:
-        """Readers that wait look again; later ones wait for the next move."""
-        self._has_resting = False
-        self._moved.set()
-        self._moved = asyncio.Event()
+    def changes(self, topic: str) -> AsyncIterator[int]:
+        return self._horizon.changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         commit, index = self._sealer.open(receipt_id)
@@ -622,24 +259,18 @@ class PostgresLog:
         return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        await self._book()
+        await finds.book_all(self._database)
         return await self._database.read(partial(finds.read_shapes, self._database))
 
     async def event_types(self) -> Sequence[EventType]:
-        await self._book()
+        await finds.book_all(self._database)
         return await self._database.read(partial(finds.read_event_types, self._database))
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        await self._book()
+        await finds.book_all(self._database)
         return (await self._database.read(partial(finds.read_conflicts, self._database))).rows()
 
     # -- the books ---------------------------------------------------------------------------------------------------
-
-    async def _book(self) -> None:
-        """Count into the books what is not there yet."""
-        with suppress(BookedMeanwhile):
-            while await self._database.transaction(partial(finds.book, self._database)):
-                pass
 
     async def books(self) -> Books:
         """The running counters."""
@@ -647,7 +278,7 @@ class PostgresLog:
         return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
 
     async def verify(self) -> Books:
-        async with self._upkeep:
+        async with self._upkeep.lock:
             for _ in range(RECOUNTS):
                 found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
                 counted = await recount(self._database, found)
@@ -673,45 +304,32 @@ class PostgresLog:
         except (SpoolUnavailable, TimeoutError) as error:  # this process lives, and ends nothing by a restart
             away = str(error) or "the database does not answer"
         entries, used = self._counted
+        trouble = away or self._commits.last_error
         return LogStats(
             entries=entries,
             bytes=used,
             free_bytes=max(0, self._settings.max_bytes - used),
             max_bytes=self._settings.max_bytes,
-            duplicate_window_s=self._following.index.covers_s(self._now()),
-            duplicate_ids=len(self._following.index),
-            writable=away is None and self._failed is None and self._writer.alive and used < self._settings.max_bytes,
-            last_error=away or self._failed,
+            duplicate_window_s=self._memory.index.covers_s(self._clock.now()),
+            duplicate_ids=len(self._memory.index),
+            writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
+            last_error=trouble,
             alive=self._writer.alive,
             commit_s=self._writer.in_hand_s,
             waiting=self._writer.waiting,
-            cache_bytes=self._read_shelf.bytes + self._write_shelf.bytes,
+            cache_bytes=self._memory.read_shelf.bytes + self._memory.write_shelf.bytes,
             durability=self._proof,
         )
 
     # -- upkeep ------------------------------------------------------------------------------------------------------
 
+    @property
+    def repeated_ids(self) -> int:
+        return self._upkeep.repeated.count
+
     async def retain(self) -> int:
         """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
-        async with self._upkeep:
-            try:
-                return await self._retain()
-            except (SpoolUnavailable, RemovedMeanwhile) as error:
-                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
-                return 0
-
-    async def _retain(self) -> int:
-        removed = await self._remove()
-        now = self._now()
-        await self._retention.begin_period(now)
-        await self._database.transaction(partial(drop_old_series, self._database, now=now))
-        while await self._database.transaction(lambda connection: self._trim(connection, now)):
-            pass
-        if self._clock.monotonic() >= self._repeats_at:
-            self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
-            runs = [run.ids for run in self._following.index.runs()]
-            self.repeated_ids = await asyncio.to_thread(count_repeats, runs)
-        return removed
+        return await self._upkeep.retain()
 
     def settled(self) -> None:
         """Nothing follows a settlement here."""
@@ -719,5 +337,4 @@ class PostgresLog:
     async def close(self) -> None:
         """Commit what waits. What is in memory alone is in the commit rows too."""
         await self._writer.close()
-        self._closing.set()
-        await asyncio.wait([self._follower])
+        await self._follower.close()

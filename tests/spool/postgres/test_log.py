@@ -15,6 +15,7 @@ from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
+from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import AI_TELEMETRY, Record
@@ -225,7 +226,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
         connection.execute(database.sql("DELETE FROM {schema}.commits WHERE id = 2"))
         connection.execute(database.sql("DELETE FROM {schema}.entries WHERE first = 2"))
 
-    await log._book()
+    await book_all(log._database)
     await log._database.transaction(
         lambda connection: connection.execute(log._database.sql("DELETE FROM {schema}.books"))
     )
@@ -264,7 +265,7 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
 
 async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone."""
-    monkeypatch.setattr("spool.postgres.log.log.STOPPED_S", 0.5)
+    monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
     log, stopped = await open_log(hold=0), await open_log(hold=0)
     has_it = asyncio.Event()
     loop = asyncio.get_running_loop()

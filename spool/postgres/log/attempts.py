@@ -1,0 +1,138 @@
+"""
+One attempt to commit a group: planned and written under the head, in one transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from spool.errors import SpoolUnavailable
+from spool.log.commits.following import CommitRow, by_topic
+from spool.log.expectations import expected_keys
+from spool.log.plan import Answer, Plan
+from spool.log.receipts import Sealer
+from spool.log.values import Submission
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import queries, store
+from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.memory import NodeMemory, catch_up
+from spool.postgres.log.room import LogRoom
+from spool.settings import REPLICATED
+
+Move = Callable[[Connection, Plan], None]
+Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
+
+
+@dataclass
+class CommitAttempt:
+    """One commit of a group, until it is known whether it stands."""
+
+    row: CommitRow
+    plan: Plan
+    answers: Sequence[Answer]
+    ended: float  # when everything but COMMIT was done
+
+
+@dataclass
+class GroupAttempts:
+    """A group that is being committed, with what was tried so far."""
+
+    submissions: Sequence[Submission] = ()
+    wait: bool = True  # for the head
+    attempts: list[CommitAttempt] = field(default_factory=list)
+    stands: CommitAttempt | None = None  # an earlier attempt of which the outcome was unknown
+
+
+class AttemptWriter:
+    """
+    Writes on the connection's thread. What can fail is done before COMMIT.
+
+    `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction. `proof`
+    is what a receipt says that the records have survived; `hold_s` 0 means that everything is closed at once.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        memory: NodeMemory,
+        clock: DatabaseClock,
+        room: LogRoom,
+        sealer: Sealer,
+        versions: Versions,
+        moves: Sequence[Move],
+        hold_s: float,
+        proof: str,
+        node: UUID,
+    ) -> None:
+        self._database = database
+        self._memory = memory
+        self._clock = clock
+        self._room = room
+        self._sealer = sealer
+        self._versions = versions
+        self._moves = moves
+        self._hold_s = hold_s
+        self._proof = proof
+        self._node = node
+
+    def write(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
+        """None when the head is not waited for and somebody has it."""
+        following = self._memory.following
+        points = {point.series for one in group.submissions for point in one.points}
+        head = store.take_head(self._database, connection, following.last, series=sorted(points), wait=group.wait)
+        if head is None:
+            return None
+        self._check_standby(head.standbys)
+        catch_up(following, head.rows)
+        self._clock.note(head.now)
+        group.stands = self._standing(connection, group)
+        submissions = () if group.stands else group.submissions
+        if submissions:
+            self._room.check(connection, following.last.size)
+        now = following.time_of_next(head.now)
+        closed = following.closed_at(now, durable=following.durable)
+        keys = expected_keys(submissions)
+        reader = store.PostgresPlanReader(
+            self._database,
+            connection,
+            self._memory.write_shelf,
+            series=head.series,
+            versions=self._versions(connection, keys) if keys else {},
+        )
+        plan = following.planner.plan(submissions, reader, by_topic(closed), now)
+        row = store.write(
+            self._database,
+            connection,
+            plan,
+            reader,
+            following,
+            period=head.period,
+            closed=closed if self._hold_s else None,
+            node=self._node,
+        )
+        for move in self._moves:
+            move(connection, plan)
+        receipts = [
+            terms.receipt(self._sealer.seal(row.id, place), self._proof) for place, terms in enumerate(plan.submissions)
+        ]
+        attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
+        group.attempts.append(attempt)
+        return attempt
+
+    def _check_standby(self, standbys: str) -> None:
+        if self._proof == REPLICATED and not standbys:
+            raise SpoolUnavailable(
+                "the standby is gone: synchronous_standby_names is empty. Mend it, or set storage.durability"
+            )
+
+    def _standing(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
+        """The earlier attempt that stands, though its COMMIT was not answered."""
+        for attempt in group.attempts:
+            where = {"id": attempt.row.id, "token": attempt.row.token}
+            if connection.execute(self._database.sql(queries.STANDS), where).fetchone():
+                return attempt
+        return None

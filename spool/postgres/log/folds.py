@@ -1,0 +1,61 @@
+"""
+Folding: the newest of the known ids become sorted runs, which one node at a time stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from spool.log.duplicates import Fold
+from spool.postgres.database import Database
+from spool.postgres.log import store
+from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.memory import NodeMemory
+
+
+class Folds:
+    """Runs are stored by one node at a time; the others merge their own in memory alone."""
+
+    def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:
+        self._database = database
+        self._memory = memory
+        self._clock = clock
+
+    async def fold_what_is_due(self) -> None:
+        """
+        Newest ids become runs. The caller has the turn.
+
+        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the newest, too.
+        """
+        now, closed, index = self._clock.now(), self._memory.closed, self._memory.index
+        while index.due(now, closed):
+            if not await self._fold(partial(index.fold, now, closed)):
+                await self._fold(partial(index.fold, now))
+
+    async def fold_all(self) -> None:
+        """
+        Every closed id becomes part of a stored run, whoever stored runs last: if another node did, everything is read
+        again first.
+        """
+        memory = self._memory
+        async with memory.turn:
+            for _ in range(2):
+                if memory.runs_seq is None:
+                    await memory.load()
+                await self._fold(partial(memory.index.fold, self._clock.now(), memory.closed))
+                if memory.runs_seq is not None:
+                    return
+
+    async def _fold(self, plan: Callable[[], Fold]) -> int:
+        """How many ids became runs."""
+        following, seq = self._memory.following, self._memory.runs_seq
+        fold = await asyncio.to_thread(plan)
+        if seq is not None:
+            commit = following.folded_through(fold.taken)
+            write = partial(store.write_fold, self._database, fold=fold, commit=commit, seq=seq)
+            self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
+        following.index.folded(fold)
+        following.folded(fold.taken)
+        return fold.taken

@@ -1,0 +1,48 @@
+"""
+Which records are closed, as a node knows it from the commit rows that it followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from spool.log.commits.following import SOONER_S, Following, by_topic
+from spool.log.horizon import WaitingReaders
+from spool.postgres.log.clock import DatabaseClock
+
+
+class PostgresHorizon:
+    """Belongs to the event loop, but what is followed moves on another thread."""
+
+    def __init__(self, clock: DatabaseClock) -> None:
+        self._clock = clock
+        self._following: Following
+        self._shown: dict[str, int] = {}
+        self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
+
+    def begin(self, following: Following) -> None:
+        """Everything was read: readers that wait look again."""
+        self._following = following
+        self._readers.wake()
+
+    def moved(self) -> None:
+        """There are new commits: readers that had nothing open to wait for look again."""
+        self._readers.wake_resting()
+
+    def closed_below(self, topic: str) -> int:
+        """Never less than what it answered before."""
+        closed = by_topic(self._following.closed_at(self._clock.now()))[topic]
+        self._shown[topic] = max(closed, self._shown.get(topic, 1))
+        return self._shown[topic]
+
+    def changes(self, topic: str) -> AsyncIterator[int]:
+        return self._readers.changes(topic)
+
+    def is_overdue(self) -> bool:
+        """Whether the newest commit row says something else than what is closed by now."""
+        now, last = self._clock.now(), self._following.last
+        return self._following.closed_at(now) != last.closed or last.at > now + SOONER_S
+
+    def _closes_in_s(self) -> float | None:
+        closes_at = self._following.closes_at()
+        return None if closes_at is None else closes_at - self._clock.now()

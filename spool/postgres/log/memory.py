@@ -1,0 +1,126 @@
+"""
+What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from spool.errors import SpoolUnavailable
+from spool.log.commits.following import CommitRow, Following, by_topic
+from spool.log.duplicates import DuplicateIndex
+from spool.log.plan import Plan
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import store
+from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.entries import Shelf
+from spool.postgres.log.horizon import PostgresHorizon
+from spool.postgres.log.room import LogRoom
+from spool.settings import SpoolSettings
+
+_log = logging.getLogger(__name__)
+
+
+class MemoryIsAhead(SpoolUnavailable):
+    """The newest commit that is known is not in the database: another server, or an older state of it, answers."""
+
+
+class NodeMemory:
+    """
+    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last read.
+
+    A commit, a fold and following read and change it: each of them has the turn.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        settings: SpoolSettings,
+        secret: bytes,
+        clock: DatabaseClock,
+        horizon: PostgresHorizon,
+        room: LogRoom,
+        cache_bytes: int,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._secret = secret
+        self._clock = clock
+        self._horizon = horizon
+        self._room = room
+        self.turn = asyncio.Lock()
+        self.following: Following
+        self.runs_seq: int | None  # of the stored runs; None when another node has stored others since
+        self.read_shelf, self.write_shelf = Shelf(cache_bytes), Shelf(cache_bytes)
+
+    @property
+    def index(self) -> DuplicateIndex:
+        return self.following.index
+
+    @property
+    def closed(self) -> dict[str, int]:
+        """By topic, what the newest commit row says."""
+        return by_topic(self.following.last.closed)
+
+    async def load(self) -> None:
+        """Read everything. The caller has the turn, or nobody else knows the log yet."""
+        index = DuplicateIndex(
+            self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
+        )
+        hold_s = self._settings.hold
+        loaded = await self._database.snapshot(partial(store.load, self._database, index=index, hold_s=hold_s))
+        self._clock.note(loaded.now)
+        await self._room.begin()
+        self.following = loaded.following
+        self.runs_seq = loaded.seq
+        self.read_shelf.clear()
+        self.write_shelf.clear()
+        self._horizon.begin(loaded.following)
+
+    async def load_again(self, error: MemoryIsAhead) -> None:
+        """Forget what the database does not have. The caller has the turn."""
+        _log.warning("%s: everything is read again", error, extra={"action": "memory_reloaded"})
+        await self.load()
+
+    async def follow(self) -> None:
+        """Know everything that was committed before this was called."""
+        async with self.turn:
+            try:
+                await self._follow()
+            except MemoryIsAhead as error:
+                await self.load_again(error)
+
+    async def _follow(self) -> None:
+        following = self.following
+        last = following.last
+
+        def work(connection: Connection) -> float:
+            rows, now = store.rows_since(self._database, connection, last)
+            catch_up(following, rows)
+            return now
+
+        self._clock.note(await self._database.read(work))
+        if following.last.id != last.id:
+            self._horizon.moved()
+
+    def committed(self, row: CommitRow, plan: Plan) -> None:
+        """A commit of this node is durable. The caller has the turn."""
+        self.following.committed(row, plan)
+        self.following.confirmed = row.id
+        self._horizon.moved()
+
+
+def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
+    """MemoryIsAhead when the row that was followed last is not the first of these."""
+    rows = iter(rows)
+    last = following.last
+    if last.id:
+        found = next(rows, None)
+        if found is None or (found.id, found.token) != (last.id, last.token):
+            raise MemoryIsAhead(f"commit {last.id} is not in the database")
+    for row in rows:
+        following.follow(row)

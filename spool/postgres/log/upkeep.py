@@ -1,0 +1,134 @@
+"""
+When retention runs, and what has to be done around it: periods, folds, room for the next commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from spool.clock import Clock
+from spool.errors import SpoolUnavailable
+from spool.log.duplicates import RepeatedIds
+from spool.log.retention import Reader, lowest_needed
+from spool.postgres.database import Connection, Database
+from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.commits import GroupCommits
+from spool.postgres.log.finds import book_all
+from spool.postgres.log.folds import Folds
+from spool.postgres.log.memory import NodeMemory
+from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, drop_old_series
+from spool.postgres.log.room import LogRoom
+from spool.record import TOPICS
+
+_log = logging.getLogger(__name__)
+
+Trim = Callable[[Connection, float], bool]
+
+
+class Upkeep:
+    """
+    Removes what age and space allow, but nothing that one of `readers` still needs.
+
+    `trim` removes some of what has had its time beside the log, in transactions of its own, until there is nothing
+    left.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        database_clock: DatabaseClock,
+        retention: PostgresRetention,
+        retention_s: float,
+        memory: NodeMemory,
+        folds: Folds,
+        commits: GroupCommits,
+        room: LogRoom,
+        readers: Sequence[Reader],
+        trim: Trim,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._database_clock = database_clock
+        self._retention = retention
+        self._retention_s = retention_s
+        self._memory = memory
+        self._folds = folds
+        self._commits = commits
+        self._room = room
+        self._readers = readers
+        self._trim = trim
+        self._no_room_at = float("-inf")
+        self._period_bytes = 0  # of the log before the period in hand
+        self.repeated = RepeatedIds(clock)
+        self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
+
+    async def begin_period_if_full(self) -> None:
+        """After a commit: a period that is full is followed by the next."""
+        size = self._memory.following.last.size
+        if size - self._period_bytes >= self._retention.period_bytes:
+            self._period_bytes = size
+            try:
+                await self._retention.begin_period(self._database_clock.now())
+            except SpoolUnavailable as error:
+                _log.warning("a new period did not begin: %s", error, extra={"action": "period_not_begun"})
+
+    async def make_room(self) -> bool:
+        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
+        now = self._clock.monotonic()
+        if now - self._no_room_at < 1 or self.lock.locked():
+            return False
+        async with self.lock:
+            try:
+                removed = await self._remove()
+            except RemovedMeanwhile:
+                return True
+        if not removed:
+            self._no_room_at = now
+        return removed > 0
+
+    async def retain(self) -> int:
+        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
+        async with self.lock:
+            try:
+                return await self._retain()
+            except (SpoolUnavailable, RemovedMeanwhile) as error:
+                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
+                return 0
+
+    async def _retain(self) -> int:
+        removed = await self._remove()
+        now = self._database_clock.now()
+        await self._retention.begin_period(now)
+        await self._database.transaction(partial(drop_old_series, self._database, now=now))
+        while await self._database.transaction(lambda connection: self._trim(connection, now)):
+            pass
+        await self.repeated.count_when_due(self._memory.index)
+        return removed
+
+    async def _remove(self) -> int:
+        """What age and space allow. The caller has the lock."""
+        await self._memory.follow()
+        await self._commits.close_what_is_due()
+        await book_all(self._database)
+        now = self._database_clock.now()
+        if await self._database.read(self._retention.short_of_room):
+            await self._retention.begin_period(now)
+            # The newest row always stays: its period must not be one that is to go.
+            await self._commits.commit_nothing()
+            await self._folds.fold_all()
+            await book_all(self._database)
+        elif self._memory.index.reaches_back_to(now - self._retention_s):
+            await self._folds.fold_all()
+        removed = await self._retention.run(now, self._limits)
+        await self._room.note_removal()
+        return removed
+
+    def _limits(self) -> dict[str, int]:
+        """By topic, the lowest number that must stay: it is open, or a reader needs it."""
+        closed = self._memory.closed
+        return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}
