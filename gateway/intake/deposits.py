@@ -16,6 +16,7 @@ from gateway.normalise.events import Events
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.event_types import AmountOf
+from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
@@ -50,28 +51,38 @@ class Deposits:
         records: Sequence[UnitCostOperation],
         identities: Sequence[Identity],
         bearer: Bearer | None = None,
+        *,
+        expects: Sequence[Expectation] = (),
     ) -> Receipt:
-        """Without a `bearer` they are this program's own."""
-        return await self._keep(UNIT_COST, records, identities, bearer)
+        """Without a `bearer` they are this program's own. Stale if what is expected is not so."""
+        return await self._keep(UNIT_COST, records, identities, [*_expected(bearer), *expects])
 
     async def drop(self, record: BillingDrop, identity: Identity, bearer: Bearer) -> Receipt:
-        return await self._keep(BILLING_DATA, [record], [identity], bearer)
+        return await self._keep(BILLING_DATA, [record], [identity], _expected(bearer))
 
     async def _keep(
         self,
         topic: str,
         records: Sequence[UnitCostOperation | BillingDrop],
         identities: Sequence[Identity],
-        bearer: Bearer | None,
+        expects: Sequence[Expectation],
     ) -> Receipt:
-        expects = () if bearer is None else bearer.expects
-        submission = Submission(
-            topic=topic, received=len(records), records=records, identities=identities, expects=expects
+        return await self._append(
+            Submission(
+                topic=topic,
+                received=len(records),
+                records=records,
+                identities=identities,
+                expects=expects,
+            )
         )
-        return await self._append(submission)
 
     async def _append(self, submission: Submission) -> Receipt:
         try:
             return await self._log.append(submission)
         except KeyEnded as error:
             raise key_ended() from error
+
+
+def _expected(bearer: Bearer | None) -> Sequence[Expectation]:
+    return () if bearer is None else bearer.expects

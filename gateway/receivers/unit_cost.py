@@ -8,7 +8,7 @@ when one record in it is wrong.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,10 +23,12 @@ from gateway.http import answers
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import unit_cost
+from spool.errors import Stale
 from spool.identity import Identity, of_request
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
+from spool.registry.shared.streams import agrees
 from spool.streams import ALLOCATION, DELETE, DROP, SUM, TYPES, Stream, StreamReader, Total, TotalsPart
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -74,6 +76,10 @@ async def manage_records(request: KeyRequest[bytes]) -> web.Response:
 
 async def create_stream(request: KeyRequest[bytes]) -> web.Response:
     """201 for a new stream, 200 for one that is there already."""
+    return await _as_they_are(request, lambda: _create(request))
+
+
+async def _create(request: KeyRequest[bytes]) -> web.Response:
     book = request.services.storage.book
     name, type = unit_cost.stream_name(request.word("stream")), request.word("type")
     is_new = book.find(name) is None
@@ -175,7 +181,25 @@ def shown(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
+async def _as_they_are(request: KeyRequest[Any], answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
+    """Answer once more, by what the streams are, where another gateway has just defined one of them otherwise."""
+    try:
+        return await answer()
+    except Stale:
+        storage = request.services.storage
+        storage.book.follow(await storage.streams.streams())
+        return await answer()
+
+
+def _is_shared(request: KeyRequest[Any]) -> bool:
+    return request.services.storage.partial_reports.is_shared
+
+
 async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
+    return await _as_they_are(request, lambda: _operate_once(request, operation))
+
+
+async def _operate_once(request: KeyRequest[bytes], operation: str) -> web.Response:
     words = request.http.match_info
     type, stream = words.get("type"), words.get("stream")
     operations = unit_cost.read(
@@ -197,7 +221,11 @@ async def _keep(
     ids: Sequence[bytes | None],
     after: Mapping[str, Stream],
 ) -> Receipt:
-    """On disk when it returns. What the streams are from now on is claimed before anybody waits."""
+    """
+    On disk when it returns. What the streams are from now on is claimed before anybody waits.
+
+    Stale if another gateway has defined one of them otherwise.
+    """
     admission, name = request.services.stream_admission, request.bearer.name
     created = await admission.check(name, records, after)
     key = request.http.headers.get(IDEMPOTENCY_KEY)
@@ -209,7 +237,8 @@ async def _keep(
     with ExitStack() as claims:
         for stream in after.values():
             claims.enter_context(request.services.storage.book.claim(stream))
-        receipt = await request.services.deposits.operations(records, identities, request.bearer)
+        expects = [agrees(stream) for stream in after.values()] if _is_shared(request) else ()
+        receipt = await request.services.deposits.operations(records, identities, request.bearer, expects=expects)
     await admission.created(created, name)
     return receipt
 

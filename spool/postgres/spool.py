@@ -93,7 +93,7 @@ async def open_spool(
         secret=derived(secret, "log"),
         routes=PostgresRoutes(database),
         observer=observer,
-        versions=with_bearers(database, reports.versions),
+        versions=with_bearers(database, streams.with_claims(database, reports.versions)),
         moves=[moved],
         trim=trim,
         durability=durability,

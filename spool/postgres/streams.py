@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spool import streams
@@ -14,6 +14,7 @@ from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.lists import read_page
 from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
 from spool.stream_limits import size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
@@ -21,6 +22,8 @@ from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 SINCE = "streams since"
 TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
 _NEVER = 2**63 - 1  # nanoseconds since 1970
+
+Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
 
 _STREAM = "SELECT name, type, granularity, keys, created_at FROM {schema}.streams"
 _PUT_STREAM = """
@@ -217,6 +220,22 @@ def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
         terms.append(_HAS_VALUE.format(name=f"dimension_{n}", values=f"values_{n}"))
         values |= {f"dimension_{n}": name, f"values_{n}": list(accepted)}
     return " AND ".join(terms), values
+
+
+def with_claims(database: Database, versions: Versions) -> Versions:
+    """The versions of what a group was made from; those of what it takes its streams to be, too."""
+
+    def all_versions(connection: Connection, keys: Sequence[bytes]) -> Mapping[bytes, int]:
+        claimed = shared.claims(keys)
+        rest = [key for key in keys if key not in claimed]
+        found = dict(versions(connection, rest)) if rest else {}
+        if claimed:
+            names = sorted({stream.name for stream in claimed.values()})
+            rows = connection.execute(database.sql(f"{_STREAM} WHERE name = ANY(%s)"), (names,)).fetchall()
+            found |= shared.versions(claimed, {row[0]: _stream(row) for row in rows})
+        return found
+
+    return all_versions
 
 
 def follow(connection: Connection, database: Database, plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -186,3 +187,31 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     assert 503 == refused.status
     assert b"keys_unavailable" in refused.body
     assert (await other.send(TRACES, json_traces(json_span()), key=other.key)).status == 200
+
+
+async def test_streams_that_are_defined_twice_at_once(
+    gateways: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both."""
+
+    async def no_look(self: Follower) -> None:
+        """Neither gateway reads what streams there are."""
+
+    monkeypatch.setattr(Follower, "read_rest", no_look)
+    scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
+    keys = [await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)]
+    statuses = []
+    for gateway, key, type in ((0, keys[0], "allocation"), (1, keys[1], "metric"), (1, keys[1], "allocation")):
+        path = f"/unit-cost/v1/telemetry/{type}/calls"
+        answer = await gateways[gateway].send(path, b"{}", method="PUT", key=key)
+        statuses.append(answer.status)
+    assert [201, 409, 200] == statuses
+    record = {"timestamp": "2026-11-01T00:00:00Z", "granularity": "DAILY", "element_name": "acme", "value": "1"}
+    statuses = []
+    for gateway, name in ((0, "Region"), (1, "Zone"), (1, "Region")):
+        body = json.dumps({"records": [{**record, "filter": {name: ["eu"]}}]}).encode()
+        path = "/unit-cost/v1/telemetry/allocation/calls/sum"
+        statuses.append((await gateways[gateway].send(path, body, key=keys[gateway])).status)
+    assert [200, 400, 200] == statuses
+    [total] = await gateways[0].app.services.storage.streams.totals("calls")
+    assert ("2", {"Region": ["eu"]}) == (total.value, total.dimensions)

@@ -1,0 +1,51 @@
+"""
+What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with what they are.
+
+Only where several processes share a storage can another one have defined a stream that this one does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from spool.log.partial_reports import Expectation
+from spool.streams import Stream
+
+STREAMS = b"stream/"  # no report waits under keys that begin so
+AGREES = 1
+
+
+def agrees(stream: Stream) -> Expectation:
+    """That a stream is not there yet, or is what it is taken to be."""
+    facts = (stream.name, stream.type, stream.granularity, stream.keys)
+    return Expectation(STREAMS + _encode(facts), AGREES)
+
+
+def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
+    """The streams that such keys are about."""
+    return {key: _stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
+
+
+def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream]) -> dict[bytes, int]:
+    """Those that agree; `known` are the streams that are there."""
+    return {key: AGREES for key, stream in claimed.items() if _agrees(known.get(stream.name), stream)}
+
+
+def _agrees(known: Stream | None, claimed: Stream) -> bool:
+    if known is None:
+        return True
+    if known.type != claimed.type:
+        return False
+    facts = ((known.granularity, claimed.granularity), (known.keys, claimed.keys))
+    return all(one is None or other is None or one == other for one, other in facts)
+
+
+def _stream(facts: bytes) -> Stream:
+    name, type, granularity, keys = _facts.decode(facts)
+    return Stream(name=name, type=type, granularity=granularity, keys=keys)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_facts = msgspec.msgpack.Decoder(tuple[str, str, str | None, tuple[str, ...] | None])

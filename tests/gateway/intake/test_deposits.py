@@ -1,0 +1,55 @@
+"""The way in of what is no AI telemetry: it is kept only while the key that brings it is good."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.errors import Refusal
+from gateway.intake.attribution import Attribution
+from gateway.intake.deposits import Deposits
+from gateway.normalise.events import Events
+from spool.errors import KeyEnded
+from spool.identity import Identity
+from spool.log.values import Receipt, Submission
+from spool.record import BillingDrop, UnitCostOperation
+from spool.registry.shared.bearers import key_is_good
+from spool.streams import SUM
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = key_is_good(b"d" * 32)
+BEARER = Bearer("one", frozenset(), expects=(GOOD,))
+IDENTITY = Identity(b"i" * 16)
+OPERATION = UnitCostOperation(id=b"i" * 16, stream="calls", stream_type="allocation", operation=SUM)
+DROP = BillingDrop(id=b"i" * 16, connection_id="1", month="2026-11", operation=None, rows=1, body=b"{}")
+
+
+class EndedKey:
+    """A log that was told that the key has ended."""
+
+    async def append(self, submission: Submission) -> Receipt:
+        if GOOD in submission.expects:
+            raise KeyEnded("the key has ended")
+        raise AssertionError("it is kept")
+
+
+@pytest.mark.parametrize(
+    "bring",
+    [
+        lambda deposits: deposits.events(Events(), BEARER),
+        lambda deposits: deposits.operations([OPERATION], [IDENTITY], BEARER),
+        lambda deposits: deposits.drop(DROP, IDENTITY, BEARER),
+    ],
+)
+async def test_nothing_is_kept_under_a_key_that_ended_at_another_gateway(
+    bring: Callable[[Deposits], Awaitable[Receipt]],
+) -> None:
+    """Whatever is sent; its sender hears that the key is unknown."""
+    with pytest.raises(Refusal) as refused:
+        await bring(Deposits(cast(Any, EndedKey()), Attribution(Config())))
+    assert (401, "unknown_key") == (refused.value.status, refused.value.type)
