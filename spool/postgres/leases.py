@@ -26,6 +26,7 @@ from spool.postgres.database import Connection, Database
 SESSION_S = 5.0  # without a renewal, and it is over
 TRUST_S = 4.0  # from the beginning of a renewal, so that it ends here before it is over for the others
 LOOK_S = 1.0
+WATCH_S = 0.25  # how often the time is looked at while the database does not answer
 LET_GO_S = 10.0  # between two leases that are given away so that all have a share
 SHOWN_S = 3600.0  # for so long a gateway that has gone is listed
 NAMED_S = 60.0  # a route that nobody has named for so long is orphaned
@@ -168,7 +169,8 @@ class PostgresLeases:
                 self._begin_anew()
                 found = await self._database.control.run(self._look)
             self._trusted_until = began + TRUST_S
-            self._apply(found)
+            if self._clock.monotonic() < self._trusted_until:  # else the next look begins a new session
+                self._apply(found)
 
     async def close(self) -> None:
         """End all tasks, and let the other gateways take over at once."""
@@ -192,18 +194,32 @@ class PostgresLeases:
         while True:
             self._asked.clear()
             try:
-                await self.look()
+                await self._look_in_time()
             except SpoolError as error:
                 if not self._is_away:
                     _log.warning("the session is not renewed: %s", error, extra={"action": "session_not_renewed"})
                 self._is_away = True
             else:
                 self._is_away = False
-            if self._tasks.held and self._clock.monotonic() >= self._trusted_until:
-                self._end()
+            self._end_in_time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
                     await self._asked.wait()
+
+    async def _look_in_time(self) -> None:
+        """A look. What runs here ends with the session, also while the database does not answer."""
+        look = asyncio.create_task(self.look(), name="look")
+        try:
+            while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
+                self._end_in_time()
+        finally:
+            look.cancel()
+            await asyncio.gather(look, return_exceptions=True)
+        await look
+
+    def _end_in_time(self) -> None:
+        if self._tasks.held and self._clock.monotonic() >= self._trusted_until:
+            self._end()
 
     def _look(self, connection: Connection) -> _Held:
         """Functions of a connection: each statement is a transaction."""

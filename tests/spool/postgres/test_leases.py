@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -214,3 +215,22 @@ async def test_without_the_database_nothing_runs_for_long(
         await cut_off.until_running()
     clock.move(SESSION_S)
     await cut_off.until_running("ledger")
+
+
+async def test_a_database_that_does_not_answer_ends_the_session_in_time(node: Opener, clock: MovedClock) -> None:
+    """Others take over then: what ran here does not go on until the answer comes, and begins anew after it."""
+    alone, released = node("a"), threading.Event()
+    alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
+    await alone.until_running("ledger")
+    hanging = asyncio.ensure_future(alone.database.control.read(lambda _: released.wait(30)))
+    alone.leases._asked.set()
+    while not alone.leases._turn.locked():
+        await asyncio.sleep(0)
+    clock.move(TRUST_S)
+    try:
+        await alone.until_running()
+    finally:
+        released.set()
+        await hanging
+    clock.move(SESSION_S)
+    await alone.until_running("ledger")
