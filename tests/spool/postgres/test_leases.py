@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import Database
+from spool.postgres.database import Connection, Database
 from spool.postgres.leases import LET_GO_S, SESSION_S, TRUST_S, PostgresLeases
 from spool.postgres.migrations import migrate
 from tests.moved_clock import MovedClock
@@ -217,20 +216,25 @@ async def test_without_the_database_nothing_runs_for_long(
     await cut_off.until_running("ledger")
 
 
-async def test_a_database_that_does_not_answer_ends_the_session_in_time(node: Opener, clock: MovedClock) -> None:
+async def test_a_database_that_does_not_answer_ends_the_session_in_time(
+    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others take over then: what ran here does not go on until the answer comes, and begins anew after it."""
-    alone, released = node("a"), threading.Event()
+    alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
     alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
     await alone.until_running("ledger")
-    hanging = asyncio.ensure_future(alone.database.control.read(lambda _: released.wait(30)))
+    run = alone.database.control.run
+
+    async def late(work: Callable[[Connection], Any]) -> Any:
+        is_asked.set()
+        await answers.wait()
+        return await run(work)
+
+    monkeypatch.setattr(alone.database.control, "run", late)
     alone.leases._asked.set()
-    while not alone.leases._turn.locked():
-        await asyncio.sleep(0)
+    await is_asked.wait()
     clock.move(TRUST_S)
-    try:
-        await alone.until_running()
-    finally:
-        released.set()
-        await hanging
+    await alone.until_running()
     clock.move(SESSION_S)
+    answers.set()
     await alone.until_running("ledger")
