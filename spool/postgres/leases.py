@@ -167,6 +167,7 @@ class PostgresLeases:
             found = await self._database.control.run(self._look)
             if not found.is_live:
                 self._begin_anew()
+                began = self._clock.monotonic()
                 found = await self._database.control.run(self._look)
             self._trusted_until = began + TRUST_S
             if self._clock.monotonic() < self._trusted_until:  # else the next look begins a new session
