@@ -135,6 +135,22 @@ async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
     await both.assert_sound()
 
 
+async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
+    """Longer than the window, though it is reported once."""
+    both = await Processes().open()
+    await take(both.a, trace())
+    both.clock.move(WINDOW_S - 1)
+    await take(both.b, create("g-1"), update("g-1"))
+    both.clock.move(WINDOW_S - 1)
+    assert 0 == await both.a.release()
+    await take(both.a, create("g-2"), update("g-2"))
+    assert ["u-1", "u-1"] == [record.user for record in await both.records()]
+    both.clock.move(WINDOW_S)
+    assert 1 == await both.a.release()
+    assert (0, 0) == await both.reports.count(PARTS)
+    await both.assert_sound()
+
+
 async def test_what_waited_in_vain_is_released_once() -> None:
     """By whichever process looks: the other finds nothing; what was known of calls on record is forgotten."""
     both = await Processes().open()

@@ -46,6 +46,7 @@ from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, Pendi
 from spool.record import Inference
 
 KEY_BYTES = 16
+STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -114,6 +115,7 @@ class Merger:
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
         self._bytes = 0
+        self._asked_for: set[bytes] = set()  # traces that are stored as of an older time than they are asked for
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:
@@ -170,6 +172,8 @@ class Merger:
             else:
                 self._add_generation(report, merge)
         self._recorded.drop_old(merge.now)
+        merge.pending.keep += [self._waiting[key].stored(key) for key in sorted(self._asked_for)]
+        self._asked_for.clear()
 
     def undo(self, merge: Merge) -> None:
         """The request was refused after all; its sender will come again."""
@@ -316,6 +320,8 @@ class Merger:
         report = self._waiting.get(key)
         if report is None:
             return None
+        if self._is_shared and now - report.at > self._window_s / STEPS:
+            self._asked_for.add(key)
         report.at = max(report.at, now)
         self._waiting.move_to_end(key)
         return _traces.decode(report.facts)
