@@ -49,6 +49,8 @@ ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.Duplicat
 DRIVER = f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 POOL = 4  # connections for verbs and readers; one more each for appending and for what must never wait behind those
 FULL_RETRY_S = 60
+# What a server, a database or a role may say otherwise: that a commit waits for nobody, or a statement sees less.
+PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
     "idle_in_transaction_session_timeout": "2s",  # a process that stops between two statements holds nobody for longer
     "lock_timeout": "2s",
@@ -131,7 +133,7 @@ class _Session:
         self._target = target
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
         if not target.pooled:  # a pooler hands the connection to others and passes no options on
-            parameters["options"] = " ".join(f"-c {name}={value}" for name, value in LIMITS.items())
+            parameters["options"] = " ".join(_option(*setting) for setting in {**PROMISES, **LIMITS}.items())
         self.connection = psycopg.connect(
             target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
         )
@@ -145,13 +147,16 @@ class _Session:
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
-        return not select.select([connection.socket], [], [], 0)[0]
+        news = select.poll()  # not select(), which fails beyond 1,023: where many senders are connected
+        news.register(connection.socket, select.POLLIN)
+        return not news.poll(0)
 
     @property
     def is_lost(self) -> bool:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def run(self, work: Callable[[Connection], T]) -> T:
+        self._notices.clear()  # of work that failed
         self.waits_since = time.monotonic()
         result = work(self.connection)
         self._check_confirmed()
@@ -159,7 +164,7 @@ class _Session:
 
     def transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self.connection
-        self._begin("BEGIN")
+        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
             result = work(connection)
         except BaseException:
@@ -191,8 +196,9 @@ class _Session:
 
     def _begin(self, statement: str) -> None:
         if self._target.pooled:
-            limits = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in LIMITS.items())
-            self.connection.execute((statement + limits).encode())
+            settings = {**PROMISES, **LIMITS}.items()
+            local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in settings)
+            self.connection.execute((statement + local).encode())
         else:
             self.connection.execute(statement.encode())
         self._notices.clear()
@@ -376,6 +382,11 @@ def parsed(dsn: str) -> dict[str, str]:
 
 
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
+
+
+def _option(name: str, value: str) -> str:
+    escaped = value.replace(" ", r"\ ")
+    return f"-c {name}={escaped}"
 
 
 def _cancel(session: _Session) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -161,3 +164,43 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
 
     await held.run("retention", work)
     assert [] == statements
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_commit_waits_whatever_the_role_says(unmade_schema: Schema, cluster: Server, pooled: bool) -> None:
+    """A role may be set to commit without the standby and the disk; what was acknowledged would be lost with them."""
+    role = f"careless_{unmade_schema.name}"
+    for statement in (
+        f"CREATE ROLE {role} LOGIN", f"ALTER ROLE {role} SET synchronous_commit = off",
+        f"ALTER ROLE {role} SET default_transaction_isolation = 'serializable'",
+    ):  # fmt: skip
+        cluster.execute(statement)
+    careless = Database(f"{unmade_schema.dsn} user={role}", schema=unmade_schema.name, pooled=pooled)
+
+    def settings(connection: Connection) -> list[object]:
+        names = ("synchronous_commit", "transaction_isolation")
+        return [connection.execute(f"SHOW {name}".encode()).fetchall() for name in names]
+
+    try:
+        expected = [[("on",)], [("read committed",)]]
+        assert expected == await careless.transaction(settings)
+        if not pooled:
+            assert expected == await careless.run(settings)
+    finally:
+        await careless.close()
+        cluster.execute(f"DROP ROLE {role}")
+
+
+async def test_work_goes_on_where_many_senders_are_connected(database: Database, table: str) -> None:
+    """The number of a connection's descriptor is then beyond what `select` takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this process may not open so many files")
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        await database.transaction(lambda connection: inserted(database, 1, connection))
+        await database.transaction(lambda connection: inserted(database, 2, connection))
+        assert await kept(database) == [1, 2]
