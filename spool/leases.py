@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spool.errors import SpoolDamaged, SpoolUnavailable
+from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 
 AGAIN_S = 5.0  # before a task begins again that could not reach the storage
 
@@ -117,7 +117,7 @@ class HeldTasks:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """See `Leases.run`. Where the storage cannot be reached for a while, `work` begins again."""
+        """See `Leases.run`. Where the storage cannot be reached or is full for a while, `work` begins again."""
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
@@ -196,7 +196,7 @@ class HeldTasks:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether all that went wrong is that the storage could not be reached."""
+    """Whether all that went wrong is that the storage could not be reached, or had no room."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_passing, error.exceptions))
-    return isinstance(error, SpoolUnavailable) and not isinstance(error, SpoolDamaged)
+    return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

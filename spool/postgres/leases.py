@@ -14,12 +14,13 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Any
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
-from spool.errors import SpoolError
+from spool.errors import SpoolError, SpoolUnavailable
 from spool.leases import HeldTasks, NodeState, Work
 from spool.postgres.database import Connection, Database
 
@@ -98,7 +99,7 @@ class PostgresLeases:
         self._name = name
         self._version = version
         self._tasks = HeldTasks()
-        self._routes: frozenset[str] = frozenset()
+        self.routes: frozenset[str] = frozenset()  # of this gateway's configuration
         self._known: frozenset[str] = frozenset()  # leases that have a row
         self._woken: Mapping[str, int] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -150,7 +151,7 @@ class PostgresLeases:
 
     async def join(self, routes: Sequence[str]) -> None:
         """Name the routes of this gateway's configuration; a session begins if there is none."""
-        self._routes = frozenset(routes)
+        self.routes = frozenset(routes)
         await self.look()
 
     async def wake(self, name: str) -> None:
@@ -163,15 +164,20 @@ class PostgresLeases:
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
                 self._begin_anew()
-            began = self._clock.monotonic()
-            found = await self._database.control.run(self._look)
-            if not found.is_live:
+            for _ in range(2):
+                session, began = self.session, self._clock.monotonic()
+                for name in self._tasks.held - self._tasks.wanted:
+                    self._tasks.lose(name)
+                wants, joins = sorted(self._tasks.wanted), not self._has_joined
+                look = partial(self._look, session=session, joins=joins, wants=wants)
+                found = await self._database.control.run(look)
+                if found.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
+                    self._has_joined = True
+                    self._trusted_until = began + TRUST_S
+                    self._apply(found)
+                    return
                 self._begin_anew()
-                began = self._clock.monotonic()
-                found = await self._database.control.run(self._look)
-            self._trusted_until = began + TRUST_S
-            if self._clock.monotonic() < self._trusted_until:  # else the next look begins a new session
-                self._apply(found)
+            raise SpoolUnavailable("the database answers too late for a session")
 
     async def close(self) -> None:
         """End all tasks, and let the other gateways take over at once."""
@@ -219,35 +225,39 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        if self._tasks.held and self._clock.monotonic() >= self._trusted_until:
-            self._end()
+        """With its session: in the same one, what was cut off while it was sent would stay in hand."""
+        if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
+            self._begin_anew()
 
-    def _look(self, connection: Connection) -> _Held:
+    def _look(self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]) -> _Held:
         """Functions of a connection: each statement is a transaction."""
-        wants = sorted(self._tasks.wanted)
-        if not self._has_joined:
-            self._execute(connection, FORGET)
-            self._execute(connection, JOIN, name=self._name, version=self._version, wants=wants)
-            self._has_joined = True
-        elif self._execute(connection, RENEW, wants=wants).rowcount != 1:
+        execute = partial(self._execute, connection, id=session)
+        if joins:
+            execute(FORGET)
+            execute(JOIN, name=self._name, version=self._version, wants=wants)
+        elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
         missing = sorted(set(wants) - self._known)
         if missing:
-            self._execute(connection, ADD, names=missing)
+            execute(ADD, names=missing)
             self._known |= set(missing)
-        self._execute(connection, ORPHAN)
-        wanted = {id: frozenset(names) for id, names in self._execute(connection, WANTED)}
+        execute(ORPHAN)
+        wanted = {id: frozenset(names) for id, names in execute(WANTED)}
         share = _share(wanted)
         holders, woken = self._holders(connection)
-        own = {name for name, node in holders.items() if node == self.session}
+        own = {name for name, node in holders.items() if node == session}
         if len(own) < share and any(holders.get(name) not in wanted for name in wants):
-            self._execute(connection, TAKE, wants=wants, room=share - len(own))
+            execute(TAKE, wants=wants, room=share - len(own))
             holders, woken = self._holders(connection)
-            own = {name for name, node in holders.items() if node == self.session}
+            own = {name for name, node in holders.items() if node == session}
+        unwanted = sorted(own.difference(wants))
+        if unwanted:  # of a configuration that is no more: others may have it still
+            execute(RELEASE, names=unwanted)
+            own.difference_update(unwanted)
         return _Held(
             is_live=True,
             leases={name: woken[name] for name in own},
-            surplus=_surplus(self.session, holders, wanted, share) if len(own) > share else None,
+            surplus=_surplus(session, holders, wanted, share) if len(own) > share else None,
         )
 
     def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
@@ -256,7 +266,7 @@ class PostgresLeases:
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
     def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
-        named = {"id": self.session, "now": self._database.now(), "routes": sorted(self._routes), **values}
+        named = {"id": self.session, "now": self._database.now(), "routes": sorted(self.routes), **values}
         return connection.execute(self._database.sql(statement), named)
 
     def _apply(self, found: _Held) -> None:
@@ -284,7 +294,7 @@ class PostgresLeases:
             self._going.pop(name, None)
 
     def _lose_all(self) -> None:
-        for name in list(self._tasks.held):
+        for name in [*self._tasks.held, *self._going]:
             self._tasks.lose(name)
 
     def _end(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spool import leases
-from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable
+from spool.errors import SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.leases import HeldTasks, SoleNode
 
 
@@ -94,9 +94,13 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
 
 @pytest.mark.asyncio
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that cannot be reached for a while is no defect, in a group of tasks neither."""
+    """A database that cannot be reached or is full for a while is no defect, in a group of tasks neither."""
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
-    errors: list[Exception] = [SpoolUnavailable("gone"), ExceptionGroup("all", [SpoolUnavailable("gone")])]
+    errors: list[Exception] = [
+        SpoolUnavailable("gone"),
+        SpoolFull("no room", retry_after_s=1),
+        ExceptionGroup("all", [SpoolUnavailable("gone")]),
+    ]
     held = HeldTasks()
     held.gain("ledger")
 

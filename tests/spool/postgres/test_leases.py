@@ -238,3 +238,35 @@ async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     clock.move(SESSION_S)
     answers.set()
     await alone.until_running("ledger")
+
+
+async def test_what_a_gateway_runs_no_more_another_one_may(node: Opener) -> None:
+    """A lease of a route that left one configuration is free for those that have it still."""
+    first, second = node("a"), node("b")
+    await first.begin("ledger", "up/a")
+    await second.begin("up/a", "other")
+    first.tasks[1].cancel()
+    await asyncio.gather(first.tasks[1], return_exceptions=True)
+    await first.look()
+    await second.look()
+    assert ({"ledger"}, {"up/a", "other"}) == (first.running, second.running)
+
+
+async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedClock) -> None:
+    """It may take its time to end in good order, but no longer than nobody else may begin it."""
+    first, second = node("a"), node("b")
+    run = first.leases.run("up/a", first.work("up/a"), finish=lambda: None)
+    first.tasks.append(asyncio.create_task(run))
+    await first.begin("up/b")
+    await second.begin("up/a", "up/b")
+    while not first.leases._going:
+        clock.move(2)
+        await first.look()
+        await second.look()
+    assert {"up/a", "up/b"} == first.running
+    clock.move(TRUST_S)
+    going = list(first.leases._going.values())
+    await first.look()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*going)
+    assert set() == first.running
