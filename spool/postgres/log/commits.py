@@ -81,7 +81,12 @@ class GroupCommits:
         When the connection is lost at COMMIT, or the standby does not confirm, the next attempt looks whether the last
         one stands: then its own commit, an empty one, is the proof that it does so for good.
         """
-        began = time.perf_counter()
+        try:
+            return await self._keep_until(group, time.perf_counter())
+        finally:  # an attempt that failed may have followed other nodes before
+            self._horizon.moved()
+
+    async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
         until = began + self._wait_s
         while True:
             try:
@@ -103,9 +108,9 @@ class GroupCommits:
                 break
             if time.perf_counter() > until:
                 raise SpoolUnavailable("the database did not confirm the commit in time (spool.commit_wait)")
-        self.last_error = None
         if attempt is None:
             return ()
+        self.last_error = None
         self._apply(attempt)
         kept = group.stands or attempt
         if self._observer and group.submissions:

@@ -54,13 +54,15 @@ class LogFollower:
             try:
                 await self._memory.follow()
                 now = time.monotonic()
-                if not self._horizon.is_overdue():
+                # What failed may not be to do any more; only a commit shows that commits work again.
+                has_failed = self._commits.last_error is not None
+                if not (has_failed or self._horizon.is_overdue()):
                     overdue_since = None
                 elif overdue_since is None:
                     overdue_since = now + TICK_S * random.random()
                 elif now > overdue_since:
-                    await self._commits.commit_nothing(wait=False)
                     overdue_since = now + TICK_S
+                    await self._commits.commit_nothing(wait=has_failed)
                 if now > books_at:
                     books_at = now + BOOK_S * (0.5 + random.random())
                     await book_all(self._database)

@@ -285,6 +285,8 @@ class PostgresLog:
                 after = await self._database.snapshot(partial(border, self._database, routes=self._routes))
                 if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
                     break
+            else:
+                raise SpoolUnavailable("records were removed during every count: repeat it")
         verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
         for topic in {topic for topic, _ in counted.damage}:
             await self._set_aside(topic, [one for of, one in counted.damage if of == topic])

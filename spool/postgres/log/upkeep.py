@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from spool.clock import Clock
-from spool.errors import SpoolUnavailable
+from spool.errors import SpoolFull, SpoolUnavailable
 from spool.log.duplicates import RepeatedIds
 from spool.log.retention import Reader, lowest_needed
 from spool.postgres.database import Connection, Database
@@ -96,7 +96,7 @@ class Upkeep:
         async with self.lock:
             try:
                 return await self._retain()
-            except (SpoolUnavailable, RemovedMeanwhile) as error:
+            except (SpoolUnavailable, SpoolFull, RemovedMeanwhile) as error:
                 _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
                 return 0
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from spool.errors import SpoolUnavailable
+from spool.errors import SpoolFull, SpoolUnavailable
 from spool.identity import Identity
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -18,6 +20,7 @@ from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.log.recount import Border, border
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import REPLICATED, SpoolSettings
 from tests.moved_clock import MovedClock
@@ -297,3 +300,83 @@ async def test_ids_that_were_damaged_stop_nobody(open_log: LogOpener, caplog: py
 
     assert [call(1)[0], call(2)[0]] == await everything(other)
     assert "ids of a commit are damaged" in caplog.text
+
+
+async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append that fails has read what other nodes committed before it."""
+    one, other = await open_log(hold=0), await open_log(hold=0)
+    other._follower._task.cancel()
+    news = other.changes(AI_TELEMETRY)
+    assert 1 == await anext(news)
+
+    async def following() -> int:
+        return await anext(news)
+
+    def full(connection: Connection, size: int) -> None:
+        raise SpoolFull("no room", retry_after_s=1)
+
+    monkeypatch.setattr(other._upkeep._room, "check", full)
+    waiting = asyncio.create_task(following())
+    await asyncio.sleep(0)
+    await add(one, call(1))
+    with pytest.raises(SpoolFull):
+        await add(other, call(2))
+    async with asyncio.timeout(5):
+        assert 2 == await waiting
+
+
+async def test_a_node_at_rest_finds_out_that_commits_work_again(
+    open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a sender."""
+    monkeypatch.setattr("spool.postgres.log.follower.TICK_S", 0.0)
+    log, other = await open_log(hold=10), await open_log(hold=10)
+    await add(log, call(1))
+    clock.move(11)
+
+    async def fail(work: object) -> None:
+        raise SpoolUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log._database.append, "transaction", fail)
+        with pytest.raises(SpoolUnavailable):
+            await log.close_what_is_due()
+        assert not (await log.stats()).writable
+        await other.follow()
+        await other.close_what_is_due()
+        await log.follow()
+    async with asyncio.timeout(5):
+        while not (await log.stats()).writable:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.02)
+
+
+async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what makes room: the next run finds the same work."""
+    log = await open_log(hold=0)
+
+    async def full(now: float, limits: object) -> int:
+        raise SpoolFull("the disk of the database is full", retry_after_s=60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log._retention, "run", full)
+        assert 0 == await log.retain()
+
+
+async def test_a_count_under_which_records_go_says_nothing_wrong(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node removes during every attempt: that is no damage, and whoever asked repeats it."""
+    log = await open_log(hold=0)
+    await add(log, call(1))
+    numbers = itertools.count(1)
+
+    def moving(*args: Any, **named: Any) -> Border:
+        found = border(*args, **named)
+        found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
+        return found
+
+    monkeypatch.setattr("spool.postgres.log.log.border", moving)
+    with pytest.raises(SpoolUnavailable, match="repeat it"):
+        await log.verify()
