@@ -117,16 +117,20 @@ class Ledger:
     async def watch(self, log: ReadableLog) -> None:
         """Know how far others have counted, for as long as the log lives. Runs until cancelled."""
         async for below in log.changes(AI_TELEMETRY):
-            try:
-                await self._look(below)
-            except SpoolUnavailable as error:
-                _log.warning("the ledger cannot be read: %s", error, extra={"action": "ledger_waits"})
-            await asyncio.sleep(PAUSE_S)
+            is_behind = True
+            while is_behind:  # they go on counting while the log is at rest
+                try:
+                    is_behind = await self._look(below) < below
+                except SpoolUnavailable as error:
+                    _log.warning("the ledger cannot be read: %s", error, extra={"action": "ledger_waits"})
+                    await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(PAUSE_S)
 
-    async def _look(self, below: int) -> None:
+    async def _look(self, below: int) -> int:
         async with self._turn:
             self._reach = (await self._state())["reach"]
             self._is_caught_up |= self._reach >= below
+            return self._reach
 
     async def catch_up(self, log: ReadableLog) -> int:
         """Count every closed record that was not counted yet; returns the reach."""

@@ -764,6 +764,37 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No further record comes to tell of it: what the log may remove would not grow, and it would stay full."""
+    monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
+    log = FakeLog()
+    log.add([call(), call(), call()])
+    one, other = await ledgers.open(), await ledgers.open()
+    looked = asyncio.Event()
+    look = other._look
+
+    async def looking(below: int) -> int:
+        try:
+            return await look(below)
+        finally:
+            looked.set()
+
+    monkeypatch.setattr(other, "_look", looking)
+    watching = asyncio.create_task(other.watch(log))
+    await looked.wait()
+    assert 4 == await one.catch_up(log)
+    async with asyncio.timeout(10):
+        while 4 != other.needs(AI_TELEMETRY):
+            looked.clear()
+            await looked.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+@pytest.mark.asyncio
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
     """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
