@@ -24,7 +24,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
-from spool.errors import SpoolDamaged, TakenOver
+from spool.errors import SpoolDamaged, SpoolError, TakenOver
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.settings import MAX_DEAD_LETTERS
@@ -117,6 +117,18 @@ class RouteLoop:
         delivery = await self._next()
         if delivery is None:
             return False
+        try:
+            await self._forward(delivery)
+        except Exception as error:  # what became of it could not be said: it must not stay in hand
+            not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
+            with suppress(SpoolError):  # then it is due again at once, and known as one that may have been taken
+                await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
+            raise
+        self._wake()
+        return True
+
+    async def _forward(self, delivery: Delivery) -> None:
+        """Send it and say what became of it."""
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
@@ -143,8 +155,6 @@ class RouteLoop:
             await self._deliveries.settle(delivery, settlement)
             if settlement.delivered:
                 await self._worked()
-        self._wake()
-        return True
 
     async def _next(self) -> Delivery | None:
         now = self._throttle.now()

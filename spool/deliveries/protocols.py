@@ -67,7 +67,7 @@ class Deliveries(Protocol):
         """
         Keep what a file destination needs to undo a half-written delivery, before it writes.
 
-        TakenOver when somebody else has the delivery by now: it must not be sent.
+        TakenOver when somebody else has the delivery by now, or has settled it: it must not be sent.
         """
         ...
 
@@ -105,6 +105,14 @@ class Deliveries(Protocol):
         `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same. `definite`:
         the answer says that it was not, now or before. `refused_at`: the single record in it was refused then.
         `server_error`: the answer was a 5xx.
+        """
+        ...
+
+    async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
+        """
+        It could not be said what became of it: it is due again at `not_before` and may have been taken.
+
+        Nothing when something was said of it already.
         """
         ...
 

@@ -78,6 +78,17 @@ def _new(
     )
 
 
+def take(delivery: StoredDelivery) -> RouteChange:
+    """
+    It is about to be sent.
+
+    If it was being sent before and nobody could keep what became of it, it may have been taken.
+    """
+    change = interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
+    taken = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
+    return RouteChange(route=delivery.route, changed=taken, counts=change.counts)
+
+
 # -- deliveries that were sent -----------------------------------------------------------------------------------------
 
 
@@ -189,6 +200,13 @@ def retry(
     )
     became_ambiguous = delivery.count if changed.ambiguous and not delivery.ambiguous else 0
     return RouteChange(route=delivery.route, changed=changed, counts={"ambiguous": became_ambiguous})
+
+
+def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
+    """Nobody could say what became of it. Nothing when that was said."""
+    if not delivery.sending:
+        return RouteChange(route=delivery.route)
+    return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
 
 
 def interrupted(delivery: StoredDelivery) -> RouteChange:

@@ -65,7 +65,9 @@ class MemoryDeliveries(SentDeliveries):
         known = self._known(route)
         free = [delivery for delivery in self._free(route) if delivery.not_before <= now]
         normal = next((delivery for delivery in free if not delivery.replay), None)
-        return self._take(normal or self._cut(known, max_records, below) or next(iter(free), None))
+        if normal is not None:
+            return self._hold(self._take(normal))
+        return self._hold(self._cut(known, max_records, below) or self._take(next(iter(free), None)))
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         known = self._known(route)
@@ -74,7 +76,7 @@ class MemoryDeliveries(SentDeliveries):
         singles = [delivery for delivery in free if delivery.count == 1]
         fresh = self._fresh_single(known, singles) if suspects < max_suspects else None
         whole = (delivery for delivery in free if delivery.count == 1 or delivery.ambiguous)
-        return self._take(fresh or next(whole, None))
+        return self._hold(fresh or self._take(next(whole, None)))
 
     async def next_due_at(self, route: str) -> float | None:
         self._known(route)
@@ -84,10 +86,11 @@ class MemoryDeliveries(SentDeliveries):
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         stored = self._deliveries.get(delivery.id)
-        if stored is not None and stored.fence != delivery.fence:
+        if stored is None or stored.fence != delivery.fence:
+            if self._in_hand.get(delivery.id) == delivery.fence:
+                del self._in_hand[delivery.id]
             raise self._taken_over(delivery)
-        if stored is not None:
-            self._deliveries[delivery.id] = replace(stored, mark=mark)
+        self._deliveries[delivery.id] = replace(stored, mark=mark)
 
     async def restored(self, *, hold_back: str | None) -> None:
         for delivery in [each for each in self._deliveries.values() if each.state == OPEN]:
@@ -258,12 +261,17 @@ class MemoryDeliveries(SentDeliveries):
         """Open, and not being sent."""
         return [delivery for delivery in self._open(route) if delivery.id not in self._in_hand]
 
-    def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
+    def _take(self, delivery: StoredDelivery | None) -> StoredDelivery | None:
         if delivery is None:
             return None
-        delivery = replace(delivery, sending=True, fence=delivery.fence + 1)
+        self._write(transitions.take(delivery))
+        return self._deliveries[delivery.id]
+
+    def _hold(self, delivery: StoredDelivery | None) -> Delivery | None:
+        """A delivery that was taken or cut just now is in hand."""
+        if delivery is None:
+            return None
         self._in_hand[delivery.id] = delivery.fence
-        self._deliveries[delivery.id] = delivery
         return delivery.read_with(self._routes[delivery.route].acceptances)
 
     def _cut(self, route: StoredRoute, max_records: int, below: int | None = None) -> StoredDelivery | None:
@@ -274,25 +282,27 @@ class MemoryDeliveries(SentDeliveries):
         return None if change is None else self._write(change)[0]
 
     def _fresh_single(self, route: StoredRoute, singles: Iterable[StoredDelivery]) -> StoredDelivery | None:
-        """A single record that was never refused alone, made of a batch or of the log if need be."""
+        """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
         for single in singles:
             if not single.refusals and single.kept is None:
-                return single
+                return self._take(single)
         batches = [one for one in self._free(route.name) if one.count > 1 and not one.ambiguous]
         if not batches:
             return self._cut(route, 1)
         newest = min(batches, key=lambda delivery: (delivery.replay, -delivery.first))
         newest = newest.read_with(route.acceptances)
-        return self._write(transitions.split(newest, newest.last, reason=newest.last_error))[-1]
+        return self._take(self._write(transitions.split(newest, newest.last, reason=newest.last_error))[-1])
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         stored = self._stored(delivery.id, OPEN)
         if stored is not None and stored.fence != delivery.fence:
             self._taken_over(delivery)
             return
-        if stored is not None:
-            self._write(transition(stored))
-        self._in_hand.pop(delivery.id, None)
+        try:
+            if stored is not None:
+                self._write(transition(stored))
+        finally:
+            self._in_hand.pop(delivery.id, None)
 
     def _write(self, change: RouteChange) -> list[StoredDelivery]:
         """Everything that a change does; returns the added deliveries with their ids."""

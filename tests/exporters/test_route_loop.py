@@ -17,6 +17,7 @@ from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnk
 from exporters.route_loop import RouteLoop
 from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
+from spool.errors import SpoolUnavailable
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
@@ -378,3 +379,27 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
             assert {record_id(n) for n in range(1, records + 1)} == dead | set(arrived)
 
     asyncio.run(run())
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
+    spool: Spooled, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just when a record is to be set aside: it is sent again in its time, and set aside then."""
+    await spool.add(calls(1, 2))
+    exporter = Capture(answers=[BAD, None, BAD, BAD, BAD])
+    route = route_of(spool, exporter)
+    for _ in range(3):
+        await route.forward_once()
+    clock.move(60)
+
+    async def away() -> None:
+        raise SpoolUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool.deliveries, "routes", away)
+        with pytest.raises(SpoolUnavailable):
+            await route.forward_once()
+    clock.move(60)
+    assert await route.forward_once()
+    assert {"delivered": 1, "dead": 1} == await spool.terms()

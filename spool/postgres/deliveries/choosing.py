@@ -46,20 +46,11 @@ class DeliveryChoice:
         return by_topic(row[2])[self.route.topic] if row else 1
 
     def take(self, found: ReadDelivery | None) -> StoredDelivery | None:
-        """
-        Have it in this session's hand.
-
-        Whatever another session had in hand when that was over may have been taken by its destination.
-        """
+        """Have it in this session's hand."""
         if found is None:
             return None
-        delivery, owner = found
-        change = RouteChange(route=delivery.route, changed=delivery)
-        if delivery.sending and owner != self.session.me:
-            change = transitions.interrupted(delivery)
-        taken = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
-        change = RouteChange(route=change.route, changed=taken, counts=change.counts)
-        return taken if self._is_written(change, delivery) is not None else None
+        change = transitions.take(found.delivery)
+        return change.changed if self._is_written(change, found.delivery) is not None else None
 
     def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
         """A new delivery, taken; None when there is nothing to cut, or enough waits."""

@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from spool.clock import Clock
@@ -70,12 +71,25 @@ class PostgresDeliveries(SentDeliveries):
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         names = sorted(spec.name for spec in specs)
-        await self._leases.join(names)
+        named = self._leases.routes
+        try:
+            await self._leases.join(names)
+            await self._declare(specs, at_start=at_start)
+        except BaseException:
+            self._leases.routes = named  # those go on
+            raise
+        self._named = frozenset(names)
+        if at_start:
+            self._in_hand.clear()
+
+    async def _declare(self, specs: Sequence[RouteSpec], *, at_start: bool) -> None:
+        names = sorted(spec.name for spec in specs)
         before = sorted(self._named - set(names))
         session = self._session()
 
         def work(connection: Connection) -> None:
             if at_start:
+                session.execute(connection, queries.CHANGED_AT_START, {"in_hand": []}).fetchall()
                 for delivery, _ in session.deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
                     self._require(session.write(connection, transitions.interrupted(delivery), [delivery]))
                 session.execute(connection, queries.TRY_AT_ONCE)
@@ -88,9 +102,6 @@ class PostgresDeliveries(SentDeliveries):
             session.execute(connection, queries.ORPHAN, {"names": names, "before": before})
 
         await self._transaction(work)
-        self._named = frozenset(names)
-        if at_start:
-            self._in_hand.clear()
 
     async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
         async with self._choosing[route]:
@@ -124,11 +135,10 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        def work(connection: Connection) -> bool:
-            marked = session.execute(connection, queries.MARK, where).rowcount
-            return bool(marked) or session.delivery(connection, queries.ONE, where) is None
-
-        if not await self._database.run(work):
+        marked = await self._database.run(lambda connection: session.execute(connection, queries.MARK, where).rowcount)
+        if not marked:
+            if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
+                del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
 
     async def restored(self, *, hold_back: str | None) -> None:
@@ -355,6 +365,7 @@ class PostgresDeliveries(SentDeliveries):
         def work(connection: Connection) -> list[RouteChange]:
             found = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [rows.dead_letter(row) for row in found]
+            letters.sort(key=attrgetter("route"))  # routes are locked in the order of their names
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for each in changes:
                 self._require(session.write(connection, each))

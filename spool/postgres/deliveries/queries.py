@@ -84,11 +84,12 @@ SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# All of a route that are in nobody's hand.
-EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id"
+# All of a route that are in nobody's hand, locked: a transaction of several changes has all that it changes of
+# deliveries and dead letters before it has a route, as the statement of one change does.
+EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id FOR UPDATE OF d"
 
 # All that a session has in hand no more, this one's among them.
-INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.id"
+INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 # One delivery in some state.
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -127,12 +128,17 @@ MARK = """
     UPDATE {schema}.deliveries SET mark = %(mark)s
      WHERE shard = 0 AND id = %(id)s AND fence = %(fence)s AND state = 'open'"""
 
-# Routes that no other gateway runs try at once what waited.
-TRY_AT_ONCE = f"""
-    UPDATE {{schema}}.deliveries d SET not_before = 0
-     WHERE d.shard = 0 AND d.not_before <> 0
+_WAITED = f"""(d.not_before <> 0
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
-                        WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes))"""
+                        WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes)))"""
+
+# Routes that no other gateway runs try at once what waited.
+TRY_AT_ONCE = f"UPDATE {{schema}}.deliveries d SET not_before = 0 WHERE d.shard = 0 AND {_WAITED}"
+
+# All that a start changes, locked.
+CHANGED_AT_START = f"""
+    SELECT d.id FROM {{schema}}.deliveries d
+     WHERE d.shard = 0 AND ((d.sending AND {_FREE}) OR {_WAITED}) ORDER BY d.id FOR UPDATE"""
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 
@@ -192,8 +198,11 @@ FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s
 DEAD = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id"""
+
+# Some, locked: see EVERY_FREE.
 DEAD_LETTERS = f"""
-    SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id"""
+    SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
+     WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE"""
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""

@@ -124,11 +124,10 @@ class SqliteDeliveries(SentDeliveries):
     # -- what became of it -----------------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
-        def work(connection: sqlite3.Connection) -> bool:
-            marked = connection.execute(queries.MARK, (mark, delivery.id, delivery.fence)).rowcount
-            return bool(marked) or rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN)) is None
-
-        if not await self._write(work):
+        values = (mark, delivery.id, delivery.fence)
+        if not await self._write(lambda connection: connection.execute(queries.MARK, values).rowcount):
+            if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
+                del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
 
     async def restored(self, *, hold_back: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spool.deliveries import routes, rules
+from spool.deliveries import routes, rules, transitions
 from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
 from spool.deliveries.values import PartialRefusal, UnsettledDelivery
 from spool.log.values import Entry
@@ -77,8 +77,11 @@ def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> Sto
     """Note on disk that it is about to be sent, in the transaction that chose it."""
     if delivery is None:
         return None
+    change = transitions.take(delivery)
+    if delivery.sending:
+        write(connection, change)
     connection.execute(queries.TAKE, (delivery.id,))
-    return replace(delivery, sending=True, fence=delivery.fence + 1)
+    return change.changed
 
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:

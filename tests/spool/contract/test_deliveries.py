@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
+from spool.deliveries.sent import SentDeliveries
+from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.errors import NotAllowed, NotThere, TakenOver
+from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.exporters.spools import ROUTE, SPEC, Spooled, call, calls
 from tests.moved_clock import MovedClock
@@ -718,3 +720,50 @@ async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled
     await deliver(spooled, delivery)
     await spooled.deliveries.declare([SPEC])
     assert {"queued": 10} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
+    """The storage was away when it was answered: it is due again under its key, and may have been taken."""
+
+    def fail(delivery: StoredDelivery) -> RouteChange:
+        raise SpoolUnavailable("away")
+
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    first = await taken(spooled)
+    assert isinstance(spooled.deliveries, SentDeliveries)
+    with pytest.raises(SpoolUnavailable):
+        await spooled.deliveries._finish(first, fail)
+    second = await taken(spooled)
+    assert ((1, 10), first.idempotency_key, True) == (span(second), second.idempotency_key, second.ambiguous)
+    assert first.fence < second.fence
+    await deliver(spooled, second)
+    assert ({"delivered": 10}, 10) == (await spooled.terms(), (await spooled.state()).ambiguous)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
+    """It is due in its time under its key, and may have been taken, unless something was said of it before."""
+    await spooled.add(calls(1, 20))
+    await spooled.deliveries.declare([SPEC])
+    given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
+    now = spooled.clock.now()
+    await spooled.deliveries.retry(answered, reason="429", not_before=now, answer="429")
+    for delivery in (given, answered):
+        await spooled.deliveries.give_back(delivery, reason="away", not_before=now + 60)
+    again = await taken(spooled)
+    assert ((11, 20), False) == (span(again), again.ambiguous)
+    assert (None, now + 60) == (await due(spooled), await spooled.deliveries.next_due_at(ROUTE))
+    assert 10 == (await spooled.state()).ambiguous
+
+
+@pytest.mark.asyncio
+async def test_what_somebody_else_has_settled_is_not_sent(spooled: Spooled) -> None:
+    """Its mark is refused: whoever thought that it had it stood still meanwhile."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    delivery = await taken(spooled)
+    await deliver(spooled, delivery)
+    with pytest.raises(TakenOver):
+        await spooled.deliveries.mark(delivery, "7 42")

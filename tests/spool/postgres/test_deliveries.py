@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from random import Random
 
+import psycopg
 import pytest
 import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.errors import NotAllowed, NotThere, TakenOver
+from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver
 from spool.postgres.database import Database
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
@@ -280,3 +281,56 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
     await second.deliveries.set_state(ROUTE, "parked", "401")
     assert {ROUTE: "parked"} == await first.routes()
     assert [] == list((await first.log.verify()).imbalances)
+
+
+async def test_a_configuration_that_was_not_taken_over_names_nothing(
+    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before it stays in force, and its routes are not orphaned."""
+    first = await node("a")
+    await first.deliveries.declare([SPEC])
+
+    async def fail(work: object) -> None:
+        raise SpoolUnavailable("away")
+
+    assert isinstance(first.deliveries, PostgresDeliveries)
+    with monkeypatch.context() as patch:
+        patch.setattr(first.deliveries._database, "transaction", fail)
+        with pytest.raises(SpoolUnavailable):
+            await first.deliveries.declare([OTHER], at_start=False)
+    for _ in range(21):
+        clock.move(NAMED_S / 20)
+        await first.leases.look()
+    assert {ROUTE: "running"} == await first.routes()
+
+
+@pytest.mark.parametrize("of", ["dead", "deliveries"])
+async def test_locks_are_taken_in_one_order(
+    node: Opener, fresh_schema: Schema, caplog: pytest.LogCaptureFixture, of: str
+) -> None:
+    """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
+    one = await node("a")
+    await one.deliveries.declare([SPEC])
+    await one.add(calls(1, 2))
+    for delivery in [await one.taken(max_records=1), await one.taken(max_records=1)]:
+        if of == "dead":
+            await one.deliveries.set_aside(delivery, error="400", status="400")
+        else:
+            await one.deliveries.retry(delivery, reason="503", not_before=one.clock.now(), answer="503")
+    several: asyncio.Task[object]
+    with psycopg.connect(fresh_schema.dsn) as other, psycopg.connect(fresh_schema.dsn, autocommit=True) as look:
+        table = f"{fresh_schema.name}.{of}"
+        other.execute(f"SELECT 1 FROM {table} WHERE id = (SELECT max(id) FROM {table}) FOR UPDATE".encode())
+        if of == "dead":
+            ids = [letter.id for letter in await one.deliveries.dead()]
+            several = asyncio.create_task(one.deliveries.dead_retry(ids))
+        else:
+            several = asyncio.create_task(one.deliveries.set_apart(ROUTE, reason="a bundle", ambiguous=True))
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
+        while look.execute(waiting).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(other.execute, f"UPDATE {fresh_schema.name}.routes SET reason = reason".encode())
+        other.commit()
+    await several
+    assert "deadlock" not in caplog.text
+    assert [] == list((await one.log.verify()).imbalances)
