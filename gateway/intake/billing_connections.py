@@ -80,8 +80,10 @@ class BillingConnections:
         if self._configured:
             draft = ConnectionDraft(name=f"upstream.connection_id {self._configured}"[:200], cloud_provider="Tollhouse")
             await self.table.establish(self._configured, draft, actor=CONFIGURATION)
-        for id in await self.drops.newest():
-            if self.table.find(id) is None:
+        with_rows = await self.drops.newest()
+        known = await self.table.ids()
+        for id in with_rows:
+            if id not in known:
                 await self.drops.forget(id)
 
     @property

@@ -5,6 +5,7 @@ every drop.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -35,6 +36,10 @@ class ConnectionTable:
 
     async def load(self) -> None:
         self._connections = {each.id: each for each in await self._changes.read(lambda rows: rows.connections())}
+
+    async def ids(self) -> Collection[str]:
+        """Of all that are there now, whichever process made them."""
+        return {each.id for each in await self._changes.read(lambda rows: rows.connections())}
 
     def find(self, id: str) -> BillingConnection | None:
         return self._connections.get(id)
