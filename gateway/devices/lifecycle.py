@@ -297,6 +297,8 @@ class DeviceLifecycle:
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
+        if self.table.is_shared:
+            await self.table.follow(None)  # another gateway may have heard one since
         before = self._clock.now() - after_s
         gone = [device for device in self.table.all() if device.quiet_since < before]
         changes = [

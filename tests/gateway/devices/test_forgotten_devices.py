@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -199,3 +199,27 @@ async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> N
     await fleet.rules.delete("laptop", ADA)
     await fleet.table.flush()
     assert set() == fleet.ids()
+
+
+class HeardElsewhere(MemoryDevices):
+    """Another gateway has heard one of the devices."""
+
+    is_shared = True
+    heard: Device | None = None
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return {} if self.heard is None else {self.heard.id: self.heard}
+
+
+async def test_a_device_that_another_gateway_has_heard_is_not_forgotten() -> None:
+    """Though this one has not read yet when."""
+    rows, clock = HeardElsewhere(), MovedClock()
+    fleet = Fleet(await DeviceTable.open(rows), clock)
+    fleet.with_settings(forget_after=DAY_S)
+    device, _ = await fleet.enrol("laptop")
+    await fleet.enrol("gone")
+    clock.move(DAY_S + 1)
+    rows.heard = replace(device, last_seen=clock.now())
+    assert 1 == await fleet.rules.forget_silent()
+    assert {"laptop"} == fleet.ids()
+    await fleet.table.close()
