@@ -33,8 +33,8 @@ class SizingFigures:
         return 1e6 / self.cpu_us[spans]
 
     def a_machine(self, spans: str) -> float:
-        """Records a second that a machine carries for long."""
-        return BUSY * self.a_core(spans) * self.workers_factor
+        """Records a second that a machine carries for long; single spans gain nothing by workers."""
+        return BUSY * self.a_core(spans) * (1.0 if spans == "1" else self.workers_factor)
 
 
 def figures_of(document: Mapping[str, object]) -> SizingFigures:
