@@ -103,6 +103,7 @@ class HeldTasks:
         self.held: set[str] = set()
         self._runs: dict[str, list[_Run]] = {}
         self._gained = asyncio.Event()
+        self._failure: Exception | None = None
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -141,6 +142,14 @@ class HeldTasks:
     def gain(self, name: str) -> None:
         """Begin what waits for the lease."""
         self.held.add(name)
+        self._look_again()
+
+    def fail(self, error: Exception) -> None:
+        """There will be no lease any more: who waits for one gets the error."""
+        self._failure = error
+        self._look_again()
+
+    def _look_again(self) -> None:
         gained, self._gained = self._gained, asyncio.Event()
         gained.set()
 
@@ -181,6 +190,8 @@ class HeldTasks:
 
     async def _until_held(self, name: str) -> None:
         while name not in self.held:
+            if self._failure is not None:
+                raise self._failure
             await self._gained.wait()
 
     @staticmethod

@@ -16,7 +16,7 @@ from gateway.configuration.quantities import read_quantity, written
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
-from spool.errors import NotAllowed, SpoolError
+from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
 from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
@@ -116,7 +116,7 @@ def copy(directory: Path, config: Path, as_json: bool) -> None:
     source = replace(target, directory=directory, storage=StorageSettings())
     try:
         done = asyncio.run(copy_storage(source, engine_of(SQLITE), target, engine_of(settings.storage.engine)))
-    except NotAllowed as error:
+    except (NotAllowed, SpoolFromTheFuture) as error:
         fail(str(error), 2)
     except SpoolError as error:
         fail(str(error))
@@ -137,7 +137,7 @@ def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[st
 
     try:
         return asyncio.run(asked())
-    except NotAllowed as error:
+    except (NotAllowed, SpoolFromTheFuture) as error:
         fail(str(error), 2)
     except SpoolError as error:
         fail(str(error))

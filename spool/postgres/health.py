@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spool.postgres.database import Connection, Database
-from spool.postgres.leases import LIVE
+from spool.postgres.sessions import LIVE
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
 

@@ -20,11 +20,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
-from spool.errors import SpoolError, SpoolUnavailable
+from spool.errors import SpoolError, SpoolFromTheFuture, SpoolUnavailable
 from spool.leases import HeldTasks, NodeState, Work
 from spool.postgres.database import Connection, Database
+from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
+from spool.postgres.sessions import LIVE, SESSION_S
 
-SESSION_S = 5.0  # without a renewal, and it is over
 TRUST_S = 4.0  # from the beginning of a renewal, so that it ends here before it is over for the others
 LOOK_S = 1.0
 WATCH_S = 0.25  # how often the time is looked at while the database does not answer
@@ -34,12 +35,11 @@ NAMED_S = 60.0  # a route that nobody has named for so long is orphaned
 
 _log = logging.getLogger(__name__)
 
-# Sessions that nobody may count as over.
-LIVE = f"seen_at > {{now}} - {SESSION_S}"
-
-JOIN = """
-    INSERT INTO {schema}.nodes (id, name, version, started_at, seen_at, routes, wants)
-    VALUES (%(id)s, %(name)s, %(version)s, {now}, {now}, %(routes)s::text[], %(wants)s::text[])
+JOIN = f"""
+    INSERT INTO {{schema}}.nodes (id, name, version, schema_version, started_at, seen_at, routes, wants)
+    SELECT %(id)s, %(name)s::text, %(version)s::text, %(schema_version)s, {{now}}, {{now}}, %(routes)s::text[],
+           %(wants)s::text[]
+     WHERE ({MAY_JOIN})
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"""
 RENEW = f"""
     UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
@@ -202,6 +202,9 @@ class PostgresLeases:
             self._asked.clear()
             try:
                 await self._look_in_time()
+            except SpoolFromTheFuture as error:  # brought further while the session of this gateway was over
+                self._tasks.fail(error)
+                return
             except SpoolError as error:
                 if not self._is_away:
                     _log.warning("the session is not renewed: %s", error, extra={"action": "session_not_renewed"})
@@ -234,7 +237,10 @@ class PostgresLeases:
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)
-            execute(JOIN, name=self._name, version=self._version, wants=wants)
+            about = {"name": self._name, "version": self._version, "schema_version": VERSION}
+            if execute(JOIN, **about, **joining(), wants=wants).rowcount != 1:
+                check_joining(self._database, connection)
+                return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
         missing = sorted(set(wants) - self._known)

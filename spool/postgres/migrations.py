@@ -1,32 +1,59 @@
 """
 Versions of a schema: each migration only adds tables and columns, so nodes of two releases work side by side.
 
-What removes or narrows is a migration of its own, which raises `oldest_node`. A release has at most one version.
+What takes away or narrows is a migration of its own, which is not carried out while an older node runs. A release has
+at most one version.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 
-from spool.errors import SpoolFromTheFuture
-from spool.postgres.database import ALREADY_THERE, Connection, Database
+from spool.errors import NotAllowed, SpoolFromTheFuture
+from spool.postgres.database import ALREADY_THERE, Connection, Database, LockWaited
+from spool.postgres.sessions import LIVE
 
-# The files of schema/, in the order in which they are carried out: one for each part of the storage.
-SCRIPTS: tuple[str, ...] = (
-    "log.sql",
-    "nodes.sql",
-    "deliveries.sql",
-    "registry.sql",
-    "ledger.sql",
-    "partial_reports.sql",
-    "devices.sql",
-    "streams.sql",
-    "billing.sql",
-    "container_files.sql",
+
+@dataclass(frozen=True, kw_only=True)
+class Migration:
+    """
+    Brings the schema to the next version: files of schema/, in the order in which they are carried out.
+
+    `narrows`: nodes of earlier versions cannot work with the schema any more.
+    """
+
+    files: Sequence[str] = ()
+    narrows: bool = False
+
+    def statements(self) -> str:
+        return "\n".join(map(script, self.files))
+
+
+# What was released stays as it is: a change of the schema is a new one at the end.
+VERSIONS: Sequence[Migration] = (
+    Migration(
+        files=(  # one for each part of the storage
+            "log.sql",
+            "nodes.sql",
+            "deliveries.sql",
+            "registry.sql",
+            "ledger.sql",
+            "partial_reports.sql",
+            "devices.sql",
+            "streams.sql",
+            "billing.sql",
+            "container_files.sql",
+        )
+    ),
 )
-VERSION = 1
-OLDEST_NODE = 1  # the oldest version whose nodes can work with this schema
+VERSION = len(VERSIONS)
+TRIES = 60  # for tables that somebody else reads or writes for long: nobody else waits for them meanwhile
 
 FACTS = """
     CREATE TABLE {schema}.facts (name text PRIMARY KEY, value bytea NOT NULL)
@@ -36,6 +63,20 @@ READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest
 KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+
+# Whether a node may begin a session. The lock makes it wait for a migration, which in turn looks who has begun.
+MAY_JOIN = """
+    SELECT count(*) = 2 FROM (
+        SELECT name FROM {schema}.facts
+         WHERE (name = 'version' AND value = ANY(%(versions)s::bytea[]))
+            OR (name = 'oldest_node' AND value = ANY(%(oldest)s::bytea[]))
+           FOR SHARE) AS fitting"""
+
+# Those that no migration may leave behind.
+OLDER_NODES = f"""
+    SELECT DISTINCT name, version, schema_version FROM {{schema}}.nodes
+     WHERE {LIVE} AND schema_version < %(oldest)s
+  ORDER BY name, schema_version"""
 
 
 def script(name: str) -> str:
@@ -48,28 +89,49 @@ async def found_version(database: Database) -> int:
     return (await database.read(lambda connection: _versions(database, connection)))[0]
 
 
-async def migrate(database: Database) -> None:
+async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS) -> None:
     """
-    Bring the schema to VERSION; several processes may begin it at once, and one of them does it.
+    Bring the schema to the last of the versions; several processes may begin it at once, and one of them does it.
 
-    SpoolFromTheFuture when it is of a release that this one cannot work beside.
+    SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs that could
+    not work with it afterwards.
     """
     found, oldest_node = await database.read(lambda connection: _versions(database, connection))
-    check_version(found, oldest_node)
-    if found >= VERSION:
+    check_version(found, oldest_node, len(versions))
+    if found >= len(versions):
         return
     if not found:
         await database.run(lambda connection: _make_facts(database, connection))
-    await database.transaction(lambda connection: _migrate(database, connection))
+    for left in reversed(range(TRIES)):
+        try:
+            await database.transaction(partial(_migrate, database, versions))
+            break
+        except LockWaited:
+            if not left:
+                raise
+        await asyncio.sleep(random.uniform(0.5, 1.5))
 
 
-def check_version(found: int, oldest_node: int) -> None:
-    """SpoolFromTheFuture where a node of this version cannot work with a schema of that one."""
-    if oldest_node > VERSION or found > VERSION + 1:
+def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
+    """SpoolFromTheFuture where a node of a version cannot work with a schema of another one."""
+    if oldest_node > own or found > own + 1:
         raise SpoolFromTheFuture(
-            f"the schema is of version {found} and needs nodes of version {oldest_node} or later, this Tollhouse is of "
-            f"version {VERSION}: upgrade it"
+            f"the schema is of version {found} and needs nodes of version {max(oldest_node, found - 1)} or later, this "
+            f"Tollhouse is of version {own}: upgrade it"
         )
+
+
+def joining(own: int = VERSION) -> dict[str, list[bytes]]:
+    """The parameters of MAY_JOIN: what `check_version` lets a node work with."""
+    return {
+        "versions": [str(found).encode() for found in range(1, own + 2)],
+        "oldest": [str(oldest).encode() for oldest in range(1, own + 1)],
+    }
+
+
+def check_joining(database: Database, connection: Connection) -> None:
+    """SpoolFromTheFuture when the schema has become too new for this release since it was opened."""
+    check_version(*_versions(database, connection))
 
 
 def _make_facts(database: Database, connection: Connection) -> None:
@@ -82,17 +144,36 @@ def _make_facts(database: Database, connection: Connection) -> None:
         connection.execute(database.sql(FACTS))
 
 
-def _migrate(database: Database, connection: Connection) -> None:
+def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
     # Another process may be at it, and a migration takes as long as it takes.
     connection.execute("SET LOCAL lock_timeout = '10min'; SET LOCAL statement_timeout = 0")
     connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
     found, oldest_node = _versions(database, connection)
-    check_version(found, oldest_node)
-    if found >= VERSION:
+    target = len(versions)
+    check_version(found, oldest_node, target)
+    if found >= target:
         return
-    connection.execute(database.sql("\n".join(script(name) for name in SCRIPTS)))
-    for name, value in (("version", VERSION), ("oldest_node", OLDEST_NODE)):
+    oldest_node = max([1, *(number for number, one in enumerate(versions, start=1) if one.narrows)])
+    if found:
+        _check_nodes(database, connection, max(oldest_node, target - 1), target)
+    # Whoever wants a table waits behind a migration that waits for it.
+    connection.execute("SET LOCAL lock_timeout = '2s'")
+    for migration in versions[found:]:
+        connection.execute(database.sql(migration.statements()))
+    for name, value in (("version", target), ("oldest_node", oldest_node)):
         connection.execute(database.sql(KEEP), {"name": name, "value": str(value).encode()})
+
+
+def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
+    """NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards."""
+    named = {"oldest": oldest, "now": database.now()}
+    older = connection.execute(database.sql(OLDER_NODES), named).fetchall()
+    if older:
+        nodes = ", ".join(f"{name} (Tollhouse {release}, version {version})" for name, release, version in older)
+        raise NotAllowed(
+            f"version {target} of the schema needs nodes of version {oldest} or later, and older ones run: {nodes}. "
+            "Stop them, or bring them to the release before this one, then try again"
+        )
 
 
 def _versions(database: Database, connection: Connection) -> tuple[int, int]:

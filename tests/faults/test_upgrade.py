@@ -121,7 +121,7 @@ def test_a_downgrade_refuses_with_words(file: str, trial: Trial, tmp_path: Path)
             timeout=60,
             check=False,
         )
-        assert 1 == done.returncode
+        assert 2 == done.returncode
         assert "newer Tollhouse (version 99" in done.stderr
         assert "upgrade, or restore a backup" in done.stderr
         assert not list(directory.glob("*.damaged-*"))

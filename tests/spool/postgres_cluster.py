@@ -23,7 +23,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from spool.postgres.migrations import SCRIPTS, script
+from spool.postgres.migrations import VERSIONS
 from spool.settings import LOCAL, POSTGRES, StorageSettings
 
 SETTINGS = {
@@ -320,7 +320,7 @@ KINDS = """
 
 def first_state(schema: str) -> tuple[set[str], list[str]]:
     """The tables that the migrations make, and the statements that put rows into them."""
-    text = "\n".join(script(name) for name in SCRIPTS).replace("{schema}", schema)
+    text = "\n".join(migration.statements() for migration in VERSIONS).replace("{schema}", schema)
     statements = [re.sub(r"(?m)^\s*--.*$", "", one).strip() for one in text.split(";")]
     tables = set(re.findall(rf"CREATE TABLE {schema}\.(\w+)", text)) | {"facts"}
     return tables, [one for one in statements if one.startswith("INSERT")]

@@ -1,11 +1,13 @@
 -- The gateways that run, and what each of them runs alone. A session that was not renewed in time is over for good.
 
--- `routes` are those of its configuration, `wants` the leases that it could hold. `settings_hash` and `note` tell
--- other nodes what it works with. `woken` grows when an operator gives a route something to do.
+-- `routes` are those of its configuration, `wants` the leases that it could hold. `version` is its release, and
+-- `schema_version` that of the schema which the release makes. `settings_hash` and `note` tell other nodes what it works
+-- with. `woken` grows when an operator gives a route something to do.
 CREATE TABLE {schema}.nodes (
     id uuid PRIMARY KEY,
     name text NOT NULL,
     version text NOT NULL,
+    schema_version integer NOT NULL,
     started_at double precision NOT NULL,
     seen_at double precision NOT NULL,
     settings_hash text NOT NULL DEFAULT '',

@@ -16,9 +16,10 @@ from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver
 from spool.postgres.database import Database
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
-from spool.postgres.leases import NAMED_S, SESSION_S, PostgresLeases
+from spool.postgres.leases import NAMED_S, PostgresLeases
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
+from spool.postgres.sessions import SESSION_S
 from spool.settings import LOCAL, SpoolSettings
 from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
 from tests.moved_clock import MovedClock

@@ -12,8 +12,9 @@ import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import Connection, Database
-from spool.postgres.leases import LET_GO_S, SESSION_S, TRUST_S, PostgresLeases
+from spool.postgres.leases import LET_GO_S, TRUST_S, PostgresLeases
 from spool.postgres.migrations import migrate
+from spool.postgres.sessions import SESSION_S
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 
 import pytest
+import pytest_asyncio
 
-from spool.errors import SpoolFromTheFuture
+from spool.errors import NotAllowed, SpoolFromTheFuture
 from spool.postgres.database import Connection, Database
-from spool.postgres.migrations import KEEP, VERSION, found_version, migrate
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.migrations import KEEP, VERSION, VERSIONS, Migration, found_version, migrate
+from spool.postgres.sessions import SESSION_S
+from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
 
 pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Database]:
+    """An open database at the time of the test, whose schema is not made yet."""
+    opened = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=clock)
+    yield opened
+    await opened.close()
 
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
@@ -50,6 +68,83 @@ async def test_a_node_works_beside_the_next_version_alone(
     else:
         await migrate(database)
         assert await found_version(database) == version
+
+
+class Next(Migration):
+    """The migration of a release to come, without a file."""
+
+    def statements(self) -> str:
+        return "CREATE TABLE {schema}.more (n int); ALTER TABLE {schema}.commits ADD COLUMN more bytea"
+
+
+ADDS, NARROWS = Next(), Next(narrows=True)
+
+
+async def test_the_next_version_is_added_once(database: Database) -> None:
+    """What is there stays, whoever of several processes begins; another process of this release works with it."""
+    await migrate(database)
+    await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
+    await migrate(database)
+    assert await found_version(database) == VERSION + 1
+    columns = database.sql("SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more")
+    assert [] == await database.read(lambda connection: connection.execute(columns).fetchall())
+
+
+@pytest.mark.parametrize("versions", [[NARROWS], [ADDS, Migration()]], ids=["narrows", "two versions ahead"])
+async def test_no_node_is_left_behind(database: Database, clock: MovedClock, versions: list[Migration]) -> None:
+    """While one runs that could not go on, nothing is changed and it is named; without it the way is free."""
+    await migrate(database)
+    older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
+    await older.join([])
+    with pytest.raises(NotAllowed, match=rf"cellar \(Tollhouse 1.2.3, version {VERSION}\)"):
+        await migrate(database, [*VERSIONS, *versions])
+    assert await found_version(database) == VERSION
+    await older.close()
+    await migrate(database, [*VERSIONS, *versions])
+    assert await found_version(database) == VERSION + len(versions)
+    with pytest.raises(SpoolFromTheFuture, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
+        await older.join([])
+
+
+async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
+    """Its session was over while the schema was brought further: what waits for a lease ends with the reason."""
+    await migrate(database)
+    node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
+    await node.join([])
+    clock.move(SESSION_S + 1)
+    await migrate(database, [*VERSIONS, NARROWS])
+    with pytest.raises(SpoolFromTheFuture):
+        await asyncio.wait_for(node.run("retention", forever), 30)
+    await node.close()
+
+
+async def test_a_node_waits_for_the_migration_under_way(database: Database, clock: MovedClock) -> None:
+    """It was opened before and begins its session after: then it is the schema of after that counts."""
+    await migrate(database)
+    node = PostgresLeases(database, clock, name="late", version="1.2.3")
+    joining: list[Future[None]] = []
+    loop = asyncio.get_running_loop()
+
+    def hold(connection: Connection) -> None:
+        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        joining.append(asyncio.run_coroutine_threadsafe(node.join([]), loop))
+        while not connection.execute(WAITING, (database.name,)).fetchall():
+            pass
+        connection.execute(database.sql(KEEP), {"name": "oldest_node", "value": str(VERSION + 1).encode()})
+
+    await database.transaction(hold)
+    with pytest.raises(SpoolFromTheFuture):
+        await asyncio.wrap_future(joining[0])
+    await node.close()
+
+
+WAITING = """
+    SELECT FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = %s AND c.relname = 'facts' AND NOT l.granted"""
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
 
 
 async def test_a_schema_that_is_used_again_is_as_it_was_made(

@@ -1,0 +1,104 @@
+"""Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from spool.postgres.migrations import VERSION
+from tests.acceptance.conftest import ROOT, Tollhouse, wait_for
+from tests.acceptance.lifecycle.next_release import COMMAND, NEXT_VERSION, RELEASE, make_next_release
+from tests.faults.gateways.shared_site import SharedSite
+from tests.spool.postgres_cluster import Schema
+
+TAKEN_S = 60.0  # a machine may have much else to do
+
+
+def run(gateway: Tollhouse, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the release that `env` has, about a gateway's configuration."""
+    return subprocess.run(
+        [*COMMAND, *words, "--config", str(gateway.config)],
+        cwd=gateway.directory,  # not where the packages of this release are
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def versions(gateway: Tollhouse) -> set[str]:
+    """The releases of the gateways that run, as one of them says."""
+    return {node["version"] for node in gateway.asked("/status")["nodes"] if node["live"]}
+
+
+def accepted(gateway: Tollhouse) -> int:
+    found: int = gateway.asked("/books")["topics"]["ai-telemetry"]["accepted"]
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) -> None:
+    """
+    The new release brings the schema further under load, works beside the old one, then takes its place.
+
+    Each call comes once to the upstream, also those that are reported to both releases; the books are equal.
+    """
+    following = make_next_release(tmp_path / "next")
+    rng = random.Random(22)
+    site = SharedSite(tmp_path / "site", dsn=unmade_schema.dsn, schema=unmade_schema.name, rng=rng, count=2, hold="2s")
+    old, new = site.gateways
+    try:
+        old.start()
+        with site.oracle.balanced(senders=1):
+            site.passes(TAKEN_S)
+            migrated = run(new, following, "storage", "migrate", "--json")
+            assert 0 == migrated.returncode, migrated.stderr
+            told = json.loads(migrated.stdout)
+            assert (VERSION, NEXT_VERSION) == (told["version_before"], told["version"])
+            site.passes(TAKEN_S)  # the old one goes on with the new schema
+            new.start(following, COMMAND)
+            wait_for(lambda: len(versions(old)) == 2, TAKEN_S, "the old one knows the new one")
+            assert RELEASE in versions(old)
+            twice = site.oracle.twice
+            wait_for(lambda: site.oracle.twice >= twice + 5, TAKEN_S, "calls that both have acknowledged")
+            assert old.json("spool", "verify")["balanced"]
+            old.stop()
+            old.start(following, COMMAND)
+            wait_for(lambda: versions(old) == {RELEASE}, TAKEN_S, "all are of the new release")
+            site.passes(TAKEN_S)
+        site.judge().check()
+        assert accepted(old) == accepted(new)
+        _check_both_wrote(unmade_schema)
+    finally:
+        site.close()
+    _set_version(unmade_schema, NEXT_VERSION + 1)
+    refused = run(old, {"PYTHONPATH": str(ROOT)}, "serve")
+    assert 2 == refused.returncode
+    assert f"the schema is of version {NEXT_VERSION + 1}" in refused.stderr
+    assert f"this Tollhouse is of version {VERSION}" in refused.stderr
+
+
+def _check_both_wrote(schema: Schema) -> None:
+    """Commits of both, and a field of the new one in records that the old one kept."""
+    count = "SELECT count(*) FILTER (WHERE release IS NULL), count(release) FROM {schema}.commits"
+    [(by_old, by_new)] = _rows(schema, count)
+    assert by_old and by_new
+    filled = [fields for (fields,) in _rows(schema, "SELECT fields FROM {schema}.amendments")]
+    assert any(b"release" in fields for fields in filled)
+
+
+def _set_version(schema: Schema, version: int) -> None:
+    _rows(schema, f"UPDATE {{schema}}.facts SET value = '{version}' WHERE name = 'version' RETURNING name")
+
+
+def _rows(schema: Schema, statement: str) -> list[Any]:
+    with psycopg.connect(schema.dsn, autocommit=True) as connection:
+        return connection.execute(statement.replace("{schema}", schema.name).encode()).fetchall()
