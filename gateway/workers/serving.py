@@ -11,6 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from gateway.errors import Refusal
@@ -98,26 +99,28 @@ class Link:
 
 def serve(link: Link, encode: Encode) -> None:
     """Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead."""
+    with suppress(ServerGone):  # also before the first job: a server may stop while its workers start
+        _do_jobs(link, encode)
+
+
+def _do_jobs(link: Link, encode: Encode) -> None:
     options, reader = Options(), ""
     link.send(MessageKind.READY, 0)
     while True:
-        try:
-            message = link.receive()
-            if len(message.payload) >= LONG_JOB:
-                link.flush()
-            if message.kind == MessageKind.OPTIONS:
-                options = jobs.unpacked_options(message.payload)
-            elif message.kind == MessageKind.READER:
-                reader = message.payload.decode()
-            elif message.kind == MessageKind.DECODE:
-                number, body = message.job, jobs.SentBody(reader, message.payload)
-                del message
-                _decode(link, number, body, options)
-                del body
-            else:
-                _encode(link, message, encode)
-        except ServerGone:
-            return
+        message = link.receive()
+        if len(message.payload) >= LONG_JOB:
+            link.flush()
+        if message.kind == MessageKind.OPTIONS:
+            options = jobs.unpacked_options(message.payload)
+        elif message.kind == MessageKind.READER:
+            reader = message.payload.decode()
+        elif message.kind == MessageKind.DECODE:
+            number, body = message.job, jobs.SentBody(reader, message.payload)
+            del message
+            _decode(link, number, body, options)
+            del body
+        else:
+            _encode(link, message, encode)
 
 
 def _decode(link: Link, number: int, body: jobs.SentBody, options: Options) -> None:

@@ -6,9 +6,10 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from exporters.otlp.encoding import encode
-from gateway.workers.serving import Link, serve
+from gateway.workers.serving import Link, ServerGone, serve
 
 Serve = Callable[[Link], None]
 
@@ -23,7 +24,7 @@ class ThreadChild:
         self._thread.start()
 
     def _run(self, work: Serve) -> None:
-        with self._socket:
+        with self._socket, suppress(ServerGone):
             work(Link(self._socket))
 
     def poll(self) -> int | None:
@@ -31,7 +32,8 @@ class ThreadChild:
 
     def kill(self) -> None:
         """As a kill is seen by the server: the socket ends."""
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the thread has ended meanwhile
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def wait(self, timeout: float | None = None) -> int:
         self._thread.join(timeout)

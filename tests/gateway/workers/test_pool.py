@@ -346,6 +346,14 @@ async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> N
     assert {DIED: 2} == told.deaths
 
 
+async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() -> None:
+    """As when a server stops at once: the word that it is ready reaches nobody."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.shutdown(socket.SHUT_WR)
+        serve(Link(theirs), encode)
+
+
 async def test_the_environment_of_a_worker_holds_no_secret() -> None:
     """Only what is needed to find modules and to read text is passed on."""
     given = {"PATH": "/bin", "PYTHONPATH": "x", "UPSTREAM_KEY": "secret", "TOLLHOUSE_SERVER__WORKERS": "2", "TZ": "UTC"}
