@@ -95,7 +95,7 @@ class Predecessor:
 
     @classmethod
     def ask(cls, directory: Path) -> Predecessor | None:
-        """None when no server runs on the directory; OSError when it does not answer. Blocks until then."""
+        """None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:
@@ -103,6 +103,8 @@ class Predecessor:
                 connection.connect(address)
             connection.sendall(_TAKE)
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 8)
+            if not message:
+                raise ConnectionResetError("the server on this data directory ended before it answered: start again")
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
             return None
@@ -114,9 +116,12 @@ class Predecessor:
         return cls(connection, ListeningSockets(dict(zip(told["sockets"], sockets, strict=True))), told["grpc"])
 
     def go(self) -> None:
-        """Let it stop."""
+        """Let it stop. One that was killed meanwhile has left the data directory to this process."""
         with self._connection:
-            self._connection.sendall(_GO)
+            try:
+                self._connection.sendall(_GO)
+            except OSError as error:
+                _log.warning("the server before this one has gone: %s", error, extra={"action": "predecessor_gone"})
 
 
 @contextmanager
