@@ -27,7 +27,7 @@ from gateway.mounts import CONSOLE, console_link
 from gateway.refusing import RefusingListeners
 from spool.clock import Clock
 from spool.disks import fullness
-from spool.errors import SpoolDamaged, SpoolLocked, SpoolUnavailable
+from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -242,7 +242,9 @@ class App:
                 await refusing.stop()
 
     def _why_wait(self, error: Exception) -> str:
-        """What a start waits for: room, or a database that is away. Empty for what waiting does not mend."""
+        """What a start waits for: room, another node or a database. Empty for what waiting does not mend."""
+        if isinstance(error, BeingMigrated):
+            return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
             return "the storage cannot be reached"
         return f"the disk of {self.config.data_dir} is full" if fullness.explains(error, self.config.data_dir) else ""

@@ -19,6 +19,10 @@ class SpoolUnavailable(SpoolError):
     """The commit failed or the log is closing: nothing was kept, the sender repeats."""
 
 
+class BeingMigrated(SpoolUnavailable):
+    """Another process makes or changes the tables of a storage that several share: what needs them waits for it."""
+
+
 class Stale(SpoolUnavailable):
     """What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again."""
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 UniqueViolation = errors.UniqueViolation
 # What CREATE says when another process made the same at this moment.
-ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.DuplicateTable)
+ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.DuplicateTable, errors.DuplicateObject)
 
 DRIVER = f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 POOL = 4  # connections for verbs and readers; one more each for appending and for what must never wait behind those

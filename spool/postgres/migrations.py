@@ -8,6 +8,7 @@ at most one version.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 
-from spool.errors import NotAllowed, SpoolFromTheFuture
+from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
 from spool.postgres.database import ALREADY_THERE, Connection, Database, LockWaited
 from spool.postgres.sessions import LIVE
 
@@ -53,8 +54,13 @@ VERSIONS: Sequence[Migration] = (
     ),
 )
 VERSION = len(VERSIONS)
-TRIES = 60  # for tables that somebody else reads or writes for long: nobody else waits for them meanwhile
 
+# Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the log says
+# what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
+LOCK_WAIT_MS = 10_000
+LIMITS = """
+    SET LOCAL lock_timeout = {lock_wait_ms}; SET LOCAL statement_timeout = 0;
+    SET LOCAL idle_in_transaction_session_timeout = '30s'"""
 FACTS = """
     CREATE TABLE {schema}.facts (name text PRIMARY KEY, value bytea NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
@@ -78,6 +84,8 @@ OLDER_NODES = f"""
      WHERE {LIVE} AND schema_version < %(oldest)s
   ORDER BY name, schema_version"""
 
+_log = logging.getLogger(__name__)
+
 
 def script(name: str) -> str:
     """The text of an SQL file in schema/."""
@@ -91,25 +99,34 @@ async def found_version(database: Database) -> int:
 
 async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS) -> None:
     """
-    Bring the schema to the last of the versions; several processes may begin it at once, and one of them does it.
+    Bring the schema to the last of the versions; several processes may begin it at once: one of them does it, and the
+    others wait for it.
 
     SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs that could
     not work with it afterwards.
     """
+    while True:
+        try:
+            await try_to_migrate(database, versions)
+        except BeingMigrated as error:
+            _log.warning("%s: this one waits", error, extra={"action": "migration_waits"})
+        else:
+            return
+        await asyncio.sleep(random.uniform(0.5, 1.5))  # nobody waits behind this one meanwhile
+
+
+async def try_to_migrate(database: Database, versions: Sequence[Migration] = VERSIONS) -> None:
+    """As `migrate`; BeingMigrated where another process has the tables for long."""
     found, oldest_node = await database.read(lambda connection: _versions(database, connection))
     check_version(found, oldest_node, len(versions))
     if found >= len(versions):
         return
-    if not found:
-        await database.run(lambda connection: _make_facts(database, connection))
-    for left in reversed(range(TRIES)):
-        try:
-            await database.transaction(partial(_migrate, database, versions))
-            break
-        except LockWaited:
-            if not left:
-                raise
-        await asyncio.sleep(random.uniform(0.5, 1.5))
+    try:
+        if not found:
+            await database.transaction(partial(_make_facts, database))
+        await database.transaction(partial(_migrate, database, versions))
+    except LockWaited as error:
+        raise BeingMigrated(f"another process has the tables of the schema {database.name}") from error
 
 
 def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
@@ -136,17 +153,21 @@ def check_joining(database: Database, connection: Connection) -> None:
 
 def _make_facts(database: Database, connection: Connection) -> None:
     """Make the schema and its first table, unless another process does the same at this moment."""
+    _wait_for_others(connection)
     # CREATE SCHEMA asks for a privilege on the database even where the schema is there.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
-        with suppress(*ALREADY_THERE):
+        with suppress(*ALREADY_THERE), connection.transaction():
             connection.execute(database.sql("CREATE SCHEMA {schema}"))
-    with suppress(*ALREADY_THERE):
+    with suppress(*ALREADY_THERE), connection.transaction():
         connection.execute(database.sql(FACTS))
 
 
+def _wait_for_others(connection: Connection) -> None:
+    connection.execute(LIMITS.format(lock_wait_ms=LOCK_WAIT_MS).encode())
+
+
 def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
-    # Another process may be at it, and a migration takes as long as it takes.
-    connection.execute("SET LOCAL lock_timeout = '10min'; SET LOCAL statement_timeout = 0")
+    _wait_for_others(connection)
     connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
     found, oldest_node = _versions(database, connection)
     target = len(versions)

@@ -19,7 +19,7 @@ from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.log.log import CACHE_BYTES
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import try_to_migrate
 from spool.postgres.registry.follower import Follower, Shared
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import open_spool
@@ -32,7 +32,8 @@ async def open_storage(options: StorageOptions) -> Storage:
     """
     See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's socket.
 
-    SpoolError when the secret or the address cannot be read, or another installation's secret is given.
+    SpoolError when the secret or the address cannot be read, or another installation's secret is given; BeingMigrated
+    while another process takes long over the tables.
     """
     settings = options.storage
     secret = read_secret(settings)
@@ -44,7 +45,7 @@ async def open_storage(options: StorageOptions) -> Storage:
     async with AsyncExitStack() as stack:
         database = open_database(settings, options.clock)
         stack.push_async_callback(database.close)
-        await migrate(database)
+        await try_to_migrate(database)
         facts = await agree(database, secret, options.settings)
         leases = PostgresLeases(
             database,

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from pathlib import Path
 
+import psycopg
 import pytest
 import pytest_asyncio
 
-from spool.errors import NotAllowed, SpoolFromTheFuture
+from spool.clock import SystemClock
+from spool.engines import open_storage
+from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
+from spool.postgres import migrations
 from spool.postgres.database import Connection, Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import KEEP, VERSION, VERSIONS, Migration, found_version, migrate
 from spool.postgres.sessions import SESSION_S
+from spool.settings import POSTGRES, SpoolSettings
+from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import KINDS, Schema, Schemas, first_state
 
@@ -41,6 +49,57 @@ async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
     assert [await found_version(database) for database in databases] == [VERSION] * 4
     for database in databases:
         await database.close()
+
+
+class Heard(logging.Handler):
+    """`once` is set when a line of an action was logged."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__()
+        self.once = asyncio.Event()
+        self._action = action
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "action", "") == self._action:
+            self.once.set()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("CREATE SCHEMA {schema}",),
+        ("CREATE SCHEMA {schema}", "COMMIT", migrations.FACTS),
+        ("CREATE SCHEMA {schema}", migrations.FACTS, "COMMIT", "LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"),
+    ],
+    ids=["makes the schema", "makes the first table", "makes the others"],
+)
+async def test_whoever_comes_second_waits_as_long_as_it_takes(
+    unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
+) -> None:
+    """Wherever the first one stands: a command says that it waits, a server is told so that it can answer meanwhile."""
+    monkeypatch.setattr(migrations, "LOCK_WAIT_MS", 20)
+    heard = Heard("migration_waits")
+    logger = logging.getLogger(migrations.__name__)
+    logger.addHandler(heard)
+    database = Database(unmade_schema.dsn, schema=unmade_schema.name)
+    with psycopg.connect(unmade_schema.dsn) as first:
+        for text in statements:
+            first.execute(database.sql(text))
+        second = asyncio.create_task(migrate(database))
+        await heard.once.wait()
+        options = StorageOptions(
+            settings=SpoolSettings(),
+            clock=SystemClock(),
+            directory=tmp_path / "data",
+            storage=unmade_schema.settings(tmp_path),
+        )
+        with pytest.raises(BeingMigrated, match=unmade_schema.name):
+            await open_storage(options, engine=POSTGRES)
+        assert not second.done()
+    await second
+    assert VERSION == await found_version(database)
+    logger.removeHandler(heard)
+    await database.close()
 
 
 @pytest.mark.parametrize(
