@@ -80,7 +80,7 @@ class SpoolSettings:
 
     max_bytes: Size = setting(
         10 * GIB,
-        "disk space of the spool",
+        "disk space of the spool; with PostgreSQL it must be set, to at most 60 % of the disk of the database",
         edge="undelivered records fill the spool: 503 with `Retry-After` from the rate at which it drains",
         least=16 * MIB,
     )
@@ -116,8 +116,9 @@ class SpoolSettings:
     )
     commit_wait: Duration = setting(
         10.0,
-        "how long a request waits for a disk that does not answer",
-        edge="what waits behind a commit that hangs: 503, and not kept; see [disk and clock](disk-and-clock.md)",
+        "how long a request waits for a disk or a database that does not answer",
+        edge="what waits behind a commit that hangs: 503, and not kept; see [disk and clock](disk-and-clock.md). With "
+        "PostgreSQL what is in that commit, too: it may be kept, and a repeat counts once",
         least=1,
     )
     waiting_submissions: int = setting(

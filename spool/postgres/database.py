@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import random
 import select
+import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -65,7 +71,14 @@ CONNECTING: dict[str, Any] = {
     "target_session_attrs": "read-write",
 }
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
+# A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
+CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
+STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
+SILENT_S = 60.0  # for so long after one connection was broken off, the others wait no longer than it did
+LOOK_S = 1.0  # between looks at what takes long
 NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
+
+BROKEN_OFF = {"action": "connection_broken_off"}
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +132,32 @@ class _Pause:
         self._length_s = self._until = 0.0
 
 
+class _Silence:
+    """When the server last did not answer in time; one for all connections of a process."""
+
+    def __init__(self) -> None:
+        self._until = -math.inf
+
+    def __bool__(self) -> bool:
+        return time.monotonic() < self._until
+
+    def noticed(self) -> None:
+        self._until = time.monotonic() + SILENT_S
+
+
+class _WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """`awaits_since`: since when it waits for an answer of the server, None while it does not."""
+
+    awaits_since: float | None = None
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        self.awaits_since = time.monotonic()
+        try:
+            return super().wait(gen, *arguments, **options)
+        finally:
+            self.awaits_since = None
+
+
 class _TextDumper(StrDumperUnknown):
     """Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit."""
 
@@ -134,9 +173,11 @@ class _Session:
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
         if not target.pooled:  # a pooler hands the connection to others and passes no options on
             parameters["options"] = " ".join(_option(*setting) for setting in {**PROMISES, **LIMITS}.items())
-        self.connection = psycopg.connect(
+        self.connection = _WatchedConnection.connect(
             target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
         )
+        self._socket = socket.socket(fileno=os.dup(self.connection.pgconn.socket))
+        self._lock = threading.Lock()
         self.connection.adapters.register_dumper(str, _TextDumper)
         self._notices: list[str] = []
         self.connection.add_notice_handler(lambda notice: self._notices.append(notice.sqlstate or ""))
@@ -189,10 +230,17 @@ class _Session:
 
     def close(self) -> None:
         self.connection.close()
+        with self._lock:
+            self._socket.close()
 
     def cancel(self) -> None:
         """End what is under way, from another thread."""
         self.connection.cancel_safe(timeout=3.0)
+
+    def break_off(self) -> None:
+        """From another thread: what waits for the server's answer hears that the connection is lost."""
+        with self._lock, suppress(OSError):  # closed by either side meanwhile
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _begin(self, statement: str) -> None:
         if self._target.pooled:
@@ -218,12 +266,17 @@ class Lane:
     """
     Some connections of one task, made when they are needed and kept: each piece of work has one for itself.
 
-    Work runs on a thread, so it must not touch what belongs to the event loop.
+    Work runs on a thread, so it must not touch what belongs to the event loop. A server that does not answer within
+    `answer_s` is given up: the connection is lost then, as it is when the server ends.
     """
 
-    def __init__(self, target: _Target, pause: _Pause, task: str, size: int) -> None:
+    def __init__(
+        self, target: _Target, pause: _Pause, silence: _Silence, *, task: str, size: int, answer_s: float
+    ) -> None:
         self._target = target
         self._pause = pause
+        self._silence = silence
+        self._answer_s = answer_s
         self._task = task
         self._idle: list[_Session] = []
         self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"postgres-{task}")
@@ -236,14 +289,15 @@ class Lane:
         """
         return await self._submit(lambda session: session.run(work))
 
-    async def transaction(self, work: Callable[[Connection], T]) -> T:
+    async def transaction(self, work: Callable[[Connection], T], *, takes_long: bool = False) -> T:
         """
         Run `work` in one transaction: its error leaves everything as it was.
 
         When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
-        Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands.
+        Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`: no
+        statement of it is given up.
         """
-        return await self._submit(lambda session: session.transaction(work), repeatable=True)
+        return await self._submit(lambda session: session.transaction(work), repeatable=True, takes_long=takes_long)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads: each of its statements sees all that was committed before it."""
@@ -259,23 +313,44 @@ class Lane:
         while self._idle:
             self._idle.pop().close()
 
-    async def _submit(self, form: Callable[[_Session], T], *, repeatable: bool = False) -> T:
+    async def _submit(self, form: Callable[[_Session], T], *, repeatable: bool = False, takes_long: bool = False) -> T:
         loop = asyncio.get_running_loop()
         sessions: list[_Session] = []
         future = loop.run_in_executor(self._threads, self._perform, form, repeatable, sessions)
-        watch = loop.call_later(self._target.commit_timeout_s, self._end_wait, loop, future, sessions)
+        answer_s = math.inf if takes_long else self._answer_s
+        first_look_s = min(self._target.commit_timeout_s, answer_s)
+        watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
         future.add_done_callback(lambda done: watch.cancel())
         return await asyncio.shield(future)  # who no longer waits does not end what is under way
 
-    def _end_wait(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], sessions: list[_Session]) -> None:
-        """End a commit that waits for the standby for too long: it stands then, unconfirmed."""
+    def _look(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], sessions: list[_Session], answer_s: float
+    ) -> None:
+        """
+        End what takes too long: a commit that waits for the standby, which stands then, unconfirmed; the connection to
+        a server that does not answer.
+        """
         if future.done():
             return
-        since = sessions[-1].waits_since if sessions else None
-        left_s = self._target.commit_timeout_s - (time.monotonic() - since) if since else 1.0
-        if left_s <= 0:
-            loop.run_in_executor(None, _cancel, sessions[-1])
-        loop.call_later(left_s if left_s > 0 else 1.0, self._end_wait, loop, future, sessions)
+        commit_s, now = self._target.commit_timeout_s, time.monotonic()
+        next_s = LOOK_S
+        if sessions:
+            session = sessions[-1]
+            commits_since, awaits_since = session.waits_since, session.connection.awaits_since
+            if commits_since is not None:
+                left_s = commits_since + commit_s - now
+                if left_s <= 0:
+                    loop.run_in_executor(None, _cancel, session)
+                next_s = min(next_s, left_s) if left_s > 0 else next_s
+            if awaits_since is not None:
+                given_s = min(answer_s, commit_s + CANCEL_S) if self._silence and answer_s < math.inf else answer_s
+                left_s = awaits_since + given_s - now
+                if left_s <= 0:
+                    _log.error("the database does not answer: a connection is broken off", extra=BROKEN_OFF)
+                    self._silence.noticed()
+                    session.break_off()
+                next_s = min(next_s, left_s) if left_s > 0 else next_s
+        loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
 
     def _perform(self, form: Callable[[_Session], T], repeatable: bool, sessions: list[_Session]) -> T:
         try:
@@ -339,15 +414,18 @@ class Database:
         pooled: bool = False,
         commit_timeout_s: float = 10.0,
     ) -> None:
-        target, pause = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s), _Pause()
+        target = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
+        pause, silence = _Pause(), _Silence()
         self._pause = pause
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
         self._clock = clock
         self._texts: dict[str, bytes] = {}
-        self.append = Lane(target, pause, "append", 1)
-        self.control = Lane(target, pause, "control", 1)
-        self.pool = Lane(target, pause, "verbs", POOL)
+        lane = partial(Lane, target, pause, silence)
+        answer_s = commit_timeout_s + CANCEL_S
+        self.append = lane(task="append", size=1, answer_s=answer_s)
+        self.control = lane(task="control", size=1, answer_s=answer_s)
+        self.pool = lane(task="verbs", size=POOL, answer_s=max(STATEMENT_S, answer_s))
         self.run, self.transaction = self.pool.run, self.pool.transaction
         self.read, self.snapshot = self.pool.read, self.pool.snapshot
 

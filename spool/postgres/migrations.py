@@ -124,7 +124,7 @@ async def try_to_migrate(database: Database, versions: Sequence[Migration] = VER
     try:
         if not found:
             await database.transaction(partial(_make_facts, database))
-        await database.transaction(partial(_migrate, database, versions))
+        await database.transaction(partial(_migrate, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has the tables of the schema {database.name}") from error
 

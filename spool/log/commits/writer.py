@@ -18,6 +18,7 @@ from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 TICK_S = 1.0  # between looks at a log that is not well
+TOGETHER_S = 0.05  # what is late by less is refused together
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class GroupWriter:
 
     `between` runs after every group, and every second while it answers True. A disk that does not answer holds up the
     group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is refused and not kept.
+    `answers_in_time`: what is in hand is refused after that time, too, and may be kept nevertheless. `keeper` is who
+    does not answer then, for the sender.
 
     From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come that
     close, more of them share a transaction and its flush.
@@ -57,9 +60,13 @@ class GroupWriter:
         gather_s: float = 0.0,
         wait_s: float = 10.0,
         max_waiting: int = 10_000,
+        answers_in_time: bool = False,
+        keeper: str = "the disk",
     ) -> None:
         self._commit = commit
         self._between = between
+        self._answers_in_time = answers_in_time
+        self._keeper = keeper
         self._gather_s = gather_s
         self._wait_s = wait_s
         self._max_waiting = max_waiting
@@ -105,7 +112,7 @@ class GroupWriter:
         if len(self._waiting) >= self._max_waiting:
             raise SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
         if self.in_hand_s > self._wait_s:
-            raise SpoolUnavailable("the disk does not answer (spool.commit_wait)")
+            raise SpoolUnavailable(f"{self._keeper} does not answer (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
         until = self._loop.time() + self._wait_s
         self._waiting.append(_WaitingSubmission(submission, receipt, until))
@@ -181,10 +188,18 @@ class GroupWriter:
     def _refuse_late(self) -> None:
         """Refuse what has waited for too long, and look again when the next one will have."""
         now = self._loop.time()
+        late = f"{self._keeper} did not answer in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
-            late = SpoolUnavailable("the disk did not answer in time (spool.commit_wait)")
-            _fail(self._waiting.popleft().receipt, late)
-        self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late) if self._waiting else None
+            _fail(self._waiting.popleft().receipt, SpoolUnavailable(late))
+        ends = [self._waiting[0].until] if self._waiting else []
+        if self._answers_in_time:
+            for one in self._in_hand:
+                if one.until <= now:
+                    _fail(one.receipt, SpoolUnavailable(f"{late}: what was sent may be kept"))
+                elif not one.receipt.done():
+                    ends.append(one.until)
+        again_at = max(min(ends), now + TOGETHER_S) if ends else None
+        self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Fail what still waits; health reports that the task has ended."""

@@ -146,6 +146,8 @@ class PostgresLog:
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
+            answers_in_time=True,
+            keeper="the database",
         )
         self._follower = LogFollower(self._database, memory=self._memory, horizon=self._horizon, commits=self._commits)
 

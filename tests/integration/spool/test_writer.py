@@ -146,6 +146,21 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     assert 0.0 == writer.in_hand_s
 
 
+async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
+    """Its sender repeats it and is known; it is kept when the database answers, and the next one is as always."""
+    database = HangingDisk()
+    writer = GroupWriter(database.commit, database.between, wait_s=0.1, answers_in_time=True, keeper="the database")
+    in_hand = asyncio.create_task(writer.append(submission([call(1)])))
+    await database.began.wait()
+    with pytest.raises(SpoolUnavailable, match=r"the database did not answer in time \(spool.commit_wait\)$"):
+        await writer.append(submission([call(2)]))
+    with pytest.raises(SpoolUnavailable, match="what was sent may be kept"):
+        await in_hand
+    database.answers.set()
+    await writer.close()
+    assert [call(1)[0]] == [one.records[0] for one in database.kept]
+
+
 async def test_no_more_wait_than_are_allowed() -> None:
     """The last that may wait is kept, one more is refused at once."""
     disk = HangingDisk()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Sequence
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
 
 from spool import leases
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
-from spool.postgres.database import Connection, Database, UniqueViolation
+from spool.postgres import database as postgres_database
+from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema, Server, free_port
 
@@ -101,6 +103,64 @@ async def test_a_connection_that_ended_is_made_again(database: Database, table: 
         ended.clear()
     with pytest.raises(SpoolUnavailable):
         await database.run(work)
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """A process of the server that stands still while the machine under it answers for it."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_server_that_stands_still_is_given_up(
+    table: str, unmade_schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    What was asked before the commit goes on elsewhere; of a commit it is not known whether it stands. A migration waits
+    as long as it takes.
+    """
+    for name in ("CANCEL_S", "STATEMENT_S", "LOOK_S"):
+        monkeypatch.setattr(postgres_database, name, 0.5)
+    database = Database(unmade_schema.dsn, schema=unmade_schema.name, commit_timeout_s=0.5)
+    asked: list[int] = []
+
+    with ExitStack() as stack:
+
+        def stand_still(connection: Connection) -> None:
+            stack.enter_context(standing_still(connection.info.backend_pid))
+
+        def ask(connection: Connection) -> int:
+            asked.append(connection.info.backend_pid)
+            if len(asked) == 1:
+                stand_still(connection)
+            return int(connection.execute("SELECT pg_backend_pid()").fetchall()[0][0])
+
+        def keep(connection: Connection) -> None:
+            inserted(database, 1, connection)
+            stand_still(connection)
+
+        def keep_two(connection: Connection) -> None:
+            inserted(database, 2, connection)
+            stand_still(connection)
+            inserted(database, 3, connection)
+
+        answer, committed, ran, slept = await asyncio.gather(
+            database.read(ask),
+            database.append.transaction(keep),
+            database.control.run(keep_two),
+            database.transaction(lambda one: one.execute("SELECT pg_sleep(1.5)").rowcount, takes_long=True),
+            return_exceptions=True,
+        )
+        assert answer == asked[1] != asked[0]
+        assert CommitUnknown is type(committed)
+        assert SpoolUnavailable is type(ran)
+        assert slept == 1
+        await database.append.transaction(lambda connection: inserted(database, 4, connection))
+        assert {2, 4} <= set(await kept(database))
+    await database.close()
 
 
 async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:

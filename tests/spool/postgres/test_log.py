@@ -202,7 +202,8 @@ async def test_a_lost_answer_is_looked_up(
 
 async def test_an_answer_that_never_comes_is_no_receipt(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sender repeats, and what was kept nevertheless is known."""
-    log = await open_log(hold=0, commit_wait=0.0)
+    log = await open_log(hold=0)
+    monkeypatch.setattr(log._commits, "_wait_s", 0.0)
     lost = LostAnswers(log, monkeypatch)
     lost.next = [CommitUnknown("lost")]
     with pytest.raises(SpoolUnavailable):
