@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
+from typing import Any
 from urllib.parse import urlsplit
 
 from exporters.destinations import catalogue, upstream
@@ -101,6 +102,16 @@ def problems(config: Config) -> Iterator[str]:
             yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"
         if not (owner.api_key or owner.team or owner.source):
             yield f"reconciliation.owner[{place}] needs api_key, team or source"
+
+
+def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
+    """What has no default with the storage that is configured; `given` is the tree of what is set."""
+    spool = given.get("spool", {})
+    if config.storage.engine == POSTGRES and isinstance(spool, Mapping) and "max_bytes" not in spool:
+        yield (
+            'spool.max_bytes is required with storage.engine = "postgres": at most 60 % of the disk of the database, '
+            'such as "60GiB" of 100; PostgreSQL stops when its disk is full'
+        )
 
 
 def _server_problems(server: ServerSettings) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.problems import one_of
+from gateway.configuration.problems import missing
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.quantities import read_quantity, written
 from gateway.configuration.sections import Config, ConfigError
@@ -42,7 +43,7 @@ def load(
         if value is not None:
             _overlay(tree, name.split("."), value, name, problems)
     config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
-    problems += problems_of(config)
+    problems += [*problems_of(config), *missing(config, tree)]
     if problems:
         raise ConfigError(problems)
     return config

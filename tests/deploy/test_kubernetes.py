@@ -25,7 +25,7 @@ TOOLS = ROOT / ".venv-kubernetes"
 SCHEMAS = TOOLS / "schemas"
 VERSION = "1.34.0"
 MONITORED = ("--set", "monitoring.enabled=true")
-SHARED = ("--set", "storage.engine=postgres", "--set", "replicas=3")
+SHARED = ("--set", "storage.engine=postgres", "--set", "storage.maxBytes=60GiB", "--set", "replicas=3")
 WORKLOADS = ("StatefulSet", "Deployment")
 
 Objects = dict[tuple[str, str], Any]
@@ -195,7 +195,9 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
     inside = {
         name: value.replace(mount["mountPath"], str(secrets)) for name, value in told.items() if "STORAGE" in name
     }
-    storage = load(env=variables() | told | inside).storage
+    config = load(env=variables() | told | inside)
+    storage = config.storage
+    assert 60 << 30 == config.spool.max_bytes
     assert ("postgres", secrets / "dsn") == (storage.engine, storage.dsn_file)
     assert secrets / "installation.secret" == storage.secret_file
     ports = [

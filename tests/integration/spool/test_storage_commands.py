@@ -20,7 +20,7 @@ def file(unmade_schema: Schema, tmp_path: Path) -> Path:
     path = tmp_path / "tollhouse.toml"
     path.write_text(
         f'[storage]\nengine = "postgres"\ndsn_file = "{dsn_file}"\nsecret_file = "{tmp_path}/secret"\n'
-        f'schema = "{unmade_schema.name}"\ndurability = "local"\n[spool]\nretention = "3d"\n'
+        f'schema = "{unmade_schema.name}"\ndurability = "local"\n[spool]\nretention = "3d"\nmax_bytes = "1GiB"\n'
     )
     return path
 
@@ -58,6 +58,14 @@ def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
     refused = run(file, "set", words)
     assert refused.exit_code == 2
     assert words.partition("=")[0] in refused.output
+
+
+def test_the_room_of_a_shared_storage_has_to_be_set(file: Path) -> None:
+    """Its disk is not this machine's: no default is right, and PostgreSQL stops when it is full."""
+    file.write_text(file.read_text().replace('max_bytes = "1GiB"', ""))
+    refused = run(file, "init")
+    assert refused.exit_code == 2
+    assert 'spool.max_bytes is required with storage.engine = "postgres": at most 60 %' in refused.output
 
 
 def test_files_have_no_shared_storage(tmp_path: Path) -> None:

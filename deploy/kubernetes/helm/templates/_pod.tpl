@@ -43,6 +43,7 @@ spec:
         - {name: TOLLHOUSE_STORAGE__DSN_FILE, value: /etc/tollhouse/storage/dsn}
         - {name: TOLLHOUSE_STORAGE__SECRET_FILE, value: /etc/tollhouse/storage/installation.secret}
         - {name: TOLLHOUSE_STORAGE__NODE_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: TOLLHOUSE_SPOOL__MAX_BYTES, value: {{ required "storage.maxBytes is required with storage.engine=postgres: at most 60 % of the disk of the database, such as 60GiB of 100" .Values.storage.maxBytes }}}
         {{- end }}
         {{- if .Values.monitoring.enabled }}
         - {name: TOLLHOUSE_SERVER__OPERATOR_LISTEN, value: "0.0.0.0:4319"}
