@@ -164,7 +164,8 @@ class Administration:
 
     `problems`: every reason why a configuration cannot be used. `make` makes what is missing, `bring_up_to_date` brings
     it to the version of this Tollhouse, `status` describes it (`problem`: why nothing is kept), and `change` changes
-    settings of all nodes. Their answers are for the operator.
+    settings of all nodes. Their answers are for the operator. `lost` has a sentence for each loss of what the node of a
+    data directory had acknowledged; SpoolError when the storage cannot be asked.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -172,6 +173,7 @@ class Administration:
     bring_up_to_date: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]
     status: Callable[[StorageSettings], Awaitable[Mapping[str, object]]]
     change: Callable[[StorageSettings, Mapping[str, float]], Awaitable[Mapping[str, float]]]
+    lost: Callable[[StorageSettings, Path], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)

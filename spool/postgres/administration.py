@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from spool.errors import NotAllowed
 from spool.postgres.address import make_secret_file, open_database, problems, read_secret
 from spool.postgres.database import Connection, Database
-from spool.postgres.facts import agree, change_settings, read_settings
+from spool.postgres.facts import agree, change_settings, read_incarnation, read_settings
+from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
 from spool.postgres.migrations import VERSION, found_version, migrate
 from spool.settings import REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
@@ -100,6 +102,17 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
         return await change_settings(database, changes)
 
 
+async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
+    """What the node of a data directory was confirmed, and the database has no more; by the files of that directory."""
+    async with _opened(storage) as database:
+        if not await found_version(database):
+            return []
+        incarnation = await read_incarnation(database)
+        found = await ConfirmedCommits(directory, incarnation).told(database)
+    path = directory / LOST_FILE
+    return [f"{one.words()}. Remove {path} once you have dealt with it" for one in found]
+
+
 @asynccontextmanager
 async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
     database = open_database(storage)
@@ -117,5 +130,5 @@ def _look(database: Database, connection: Connection) -> tuple[str, str, int | N
 
 
 ADMINISTRATION = Administration(
-    problems=problems, make=make, bring_up_to_date=bring_up_to_date, status=status, change=change
+    problems=problems, make=make, bring_up_to_date=bring_up_to_date, status=status, change=change, lost=lost
 )

@@ -73,6 +73,12 @@ async def read_settings(database: Database) -> dict[str, float]:
     return settings
 
 
+async def read_incarnation(database: Database) -> str:
+    """Empty before the first start."""
+    found = await database.read(lambda connection: _found(database, connection))
+    return found.get("incarnation", b"").decode()
+
+
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
     """Change settings of all nodes, each of which takes them at its next start."""
 

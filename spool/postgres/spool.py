@@ -21,6 +21,7 @@ from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.leases import PostgresLeases
+from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import committed_at, oldest
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
@@ -67,6 +68,7 @@ async def open_spool(
     cache_bytes: int = CACHE_BYTES,
     container: ContainerSettings = NO_OTHER_LIMITS,
     durability: str = REPLICATED,
+    confirmed: ConfirmedCommits | None = None,
 ) -> PostgresSpool:
     """The schema is there, and of this version."""
 
@@ -98,6 +100,7 @@ async def open_spool(
         trim=trim,
         durability=durability,
         cache_bytes=cache_bytes,
+        confirmed=confirmed,
     )
     devices = await DeviceTable.open(PostgresDevices(database))
     kept_streams = await PostgresStreams.open(database, clock)

@@ -18,6 +18,7 @@ from spool.postgres.facts import agree
 from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.log import CACHE_BYTES
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.registry.follower import Follower, Shared
@@ -64,6 +65,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
             container=options.container,
             durability=settings.durability,
+            confirmed=ConfirmedCommits(options.directory, facts.incarnation),
         )
         stack.push_async_callback(spool.close)
         ledger = await Ledger(

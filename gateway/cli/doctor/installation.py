@@ -77,16 +77,18 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
     if administration is None:
         return
 
-    async def ask() -> Mapping[str, Any]:
-        return await administration.status(config.storage)
+    async def ask() -> tuple[Mapping[str, Any], Sequence[str]]:
+        return await administration.status(config.storage), await administration.lost(config.storage, config.data_dir)
 
     try:
-        found = asyncio.run(ask())
+        found, lost = asyncio.run(ask())
     except SpoolError as error:
         yield Diagnosis(about="database", status=PROBLEM, words=str(error))
         return
     words = found["problem"] or f"{found['server']}, {found['durability']}, answered in {found['answer_ms']} ms"
     yield Diagnosis(about="database", status=PROBLEM if found["problem"] else OK, words=words)
+    for loss in lost:
+        yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
     if config.storage.durability == LOCAL:
         words = 'storage.durability = "local": a 2xx rests on the disk of one machine'
         yield Diagnosis(about="database", status=WARNING, words=words)

@@ -19,6 +19,7 @@ from spool.postgres.log.memory import NodeMemory
 
 FOLLOW_S = 0.1  # between looks at what other nodes committed
 BOOK_S = 2.0  # between two countings of commits into the books, about
+WRITE_S = 1.0  # between two writings of what was confirmed
 TICK_S = 1.0  # what is overdue for so long is closed by an empty commit, if nobody commits
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class LogFollower:
 
     async def _run(self) -> None:
         books_at = time.monotonic() + BOOK_S
+        write_at = time.monotonic()
         overdue_since: float | None = None
         is_away = False
         while not self._closing.is_set():
@@ -51,6 +53,9 @@ class LogFollower:
                 async with asyncio.timeout(FOLLOW_S):
                     await self._closing.wait()
                     return
+            if time.monotonic() > write_at:
+                write_at = time.monotonic() + WRITE_S
+                await self._memory.write_confirmed()
             try:
                 await self._memory.follow()
                 now = time.monotonic()

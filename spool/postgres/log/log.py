@@ -32,6 +32,7 @@ from spool.postgres.log import finds, queries, store
 from spool.postgres.log.attempts import AttemptWriter, Move, Versions
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
+from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import Damage, code, oldest, read_entries
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
@@ -60,7 +61,7 @@ class PostgresLog:
 
     `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction. `trim`
     removes some of what has had its time beside the log, in transactions of its own, until there is nothing left.
-    Retention removes nothing that a reader still needs.
+    Retention removes nothing that a reader still needs. `confirmed` remembers beside the database what it confirmed.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class PostgresLog:
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,
+        confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
@@ -100,6 +102,7 @@ class PostgresLog:
             horizon=self._horizon,
             room=room,
             cache_bytes=cache_bytes,
+            confirmed=confirmed,
         )
         folds = Folds(database, self._memory, self._clock)
         attempts = AttemptWriter(
@@ -342,3 +345,4 @@ class PostgresLog:
         """Commit what waits. What is in memory alone is in the commit rows too."""
         await self._writer.close()
         await self._follower.close()
+        await self._memory.write_confirmed()

@@ -16,6 +16,7 @@ from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.clock import DatabaseClock
+from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import Shelf
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.room import LogRoom
@@ -45,8 +46,10 @@ class NodeMemory:
         horizon: PostgresHorizon,
         room: LogRoom,
         cache_bytes: int,
+        confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
+        self._confirmed = confirmed
         self._settings = settings
         self._secret = secret
         self._clock = clock
@@ -80,6 +83,8 @@ class NodeMemory:
         self.read_shelf.clear()
         self.write_shelf.clear()
         self._horizon.begin(loaded.following)
+        if self._confirmed:
+            await self._confirmed.check(self._database)
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """Forget what the database does not have. The caller has the turn."""
@@ -112,6 +117,13 @@ class NodeMemory:
         self.following.committed(row, plan)
         self.following.confirmed = row.id
         self._horizon.moved()
+        if self._confirmed:
+            self._confirmed.note(row, plan)
+
+    async def write_confirmed(self) -> None:
+        """What a later start compares the database with."""
+        if self._confirmed:
+            await self._confirmed.write()
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:

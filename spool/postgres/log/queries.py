@@ -53,6 +53,9 @@ ADD_COMMIT = """
 # Whether an attempt stands of which the outcome was not heard.
 STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"
 
+# The tokens of commits, of those that are there.
+TOKENS = "SELECT id, token FROM {schema}.commits WHERE shard = 0 AND id = ANY(%(ids)s::bigint[])"
+
 # When, checksum and packed terms of a commit that was not carried forward.
 COMMIT = """
     SELECT at, checksum, terms FROM {schema}.commits

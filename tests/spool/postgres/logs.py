@@ -9,6 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from spool.postgres.database import Connection, Database
+from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
 from spool.settings import LOCAL, SpoolSettings
@@ -44,7 +45,9 @@ async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> Async
     schema = new_schema()
     async with AsyncExitStack() as stack:
 
-        async def opener(*, durability: str = LOCAL, **changes: Any) -> PostgresLog:
+        async def opener(
+            *, durability: str = LOCAL, confirmed: ConfirmedCommits | None = None, **changes: Any
+        ) -> PostgresLog:
             database = Database(schema.dsn, schema=schema.name, clock=clock)
             stack.push_async_callback(database.close)
             await migrate(database)
@@ -55,6 +58,7 @@ async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> Async
                 secret=SECRET,
                 routes=NoRoutes(),
                 durability=durability,
+                confirmed=confirmed,
             )
             await log.open()
             stack.push_async_callback(log.close)

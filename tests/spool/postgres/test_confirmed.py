@@ -1,0 +1,78 @@
+"""A node knows what it acknowledged, and says so when the database has it no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spool.postgres.database import Connection
+from spool.postgres.log.confirmed import CONFIRMED_FILE, ConfirmedCommits, LostCommits
+from spool.postgres.log.log import PostgresLog
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON, add, call, everything
+from tests.spool.postgres.logs import LogOpener, clock, open_log  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.asyncio
+
+LOST = LostCommits(first=2, last=3, commits=2, records=3, since=NOON + 1, until=NOON + 2)
+
+
+async def go_back(log: PostgresLog) -> None:
+    """To the state after the first commit, as a standby that had received no more."""
+
+    def lose(connection: Connection) -> None:
+        for statement in (
+            "DELETE FROM {schema}.commits WHERE id > 1", "DELETE FROM {schema}.entries WHERE first > 1",
+            "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
+        ):  # fmt: skip
+            connection.execute(log._database.sql(statement))
+
+    await log._database.transaction(lose)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_was_acknowledged_and_is_gone_is_told(
+    open_log: LogOpener,  # noqa: F811
+    clock: MovedClock,  # noqa: F811
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    restarts: bool,
+) -> None:
+    """By a node that goes on and by one that starts, with what it held; numbers that are given again hide nothing."""
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
+    for calls in ((call(1),), (call(2),), (call(3), call(4))):
+        await add(log, *calls)
+        clock.move(1)
+    if restarts:
+        await log.close()
+    await go_back(log)
+    other = await open_log(hold=0)
+    await add(other, call(5))
+    await add(other, call(6))
+
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one")) if restarts else log
+    await add(log, call(7))
+
+    assert [call(number)[0] for number in (1, 5, 6, 7)] == await everything(log)
+    (told,) = [record.message for record in caplog.records if getattr(record, "action", "") == "commits_lost"]
+    assert LOST.words() == told
+    assert "2 commits with 3 new records (commits 2 to 3" in told
+    await log.close()
+    assert [LOST] == await ConfirmedCommits(tmp_path, "one").told(log._database)
+
+
+async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
+    """Retention takes commits away, another installation has others, and a file may be gone or damaged."""
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
+    await add(log, call(1))
+    await log.close()
+    database = log._database
+    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
+    assert 1 == len(await ConfirmedCommits(tmp_path, "one").told(database))
+    assert [] == await ConfirmedCommits(tmp_path, "other").told(database)
+    await database.run(lambda one: one.execute(database.sql("UPDATE {schema}.marks SET carried = 1")))
+    assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+    for content in (b"{", b'{"incarnation": "one", "commits": [[1, 2]]}', b"[]"):
+        (tmp_path / CONFIRMED_FILE).write_bytes(content)
+        assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
