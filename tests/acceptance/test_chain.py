@@ -70,7 +70,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations
     near.wait_until_drained("upstream/ai-telemetry")
     far.run("keys", "disable", "near tollhouse")
     send(near, key, 1_000, "after")
-    wait_for(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", 20, "the route is parked")
+    wait_for(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", 60, "the route is parked")
     ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
     assert 200 == ready.status
     routes = {row["route"]: row for row in ready.json()["routes"]}

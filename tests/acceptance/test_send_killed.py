@@ -24,11 +24,11 @@ def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) 
     environment = {**os.environ, "TOLLHOUSE_KEY": tollhouse.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [str(COMMAND), "send", str(calls), "--to", tollhouse.start()]
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 30, "a quarter of the calls")
+    wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 60, "a quarter of the calls")
     first.kill()
     first.wait()
     second = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: _accepted(tollhouse) >= CALLS / 2, 30, "half of the calls")
+    wait_for(lambda: _accepted(tollhouse) >= CALLS / 2, 60, "half of the calls")
     tollhouse.kill()
     tollhouse.start(env={"TOLLHOUSE_SERVER__LISTEN": tollhouse.url.removeprefix("http://")})
     told, complaints = second.communicate(timeout=120)

@@ -53,7 +53,7 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
     expect(dialog).to_contain_text("model toll-1 is not known")
     dialog.get_by_role("button", name="Retry", exact=True).click()
     dialog.get_by_role("button", name="Retry", exact=True).click()
-    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 30, "the retried record in the record file")
+    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 60, "the retried record in the record file")
     console.open("/delivery?tab=dead&status=400")
     console.page.get_by_role("button", name=f"Discard all {DEAD - 1}").click()
     console.page.get_by_role("dialog").get_by_role("textbox").fill("discard")
@@ -79,7 +79,7 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
     box.fill(json.dumps({**record, "request_model": "gpt-4o"}))
     button.click()
     expect(dialog).to_have_count(0)
-    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 30, "the edited record in the record file")
+    wait_for(lambda: CALLS - DEAD + 1 == len(troubled.records()), 60, "the edited record in the record file")
     assert "gpt-4o" in {each["request_model"] for each in troubled.records()}
     assert "dead.edit" in console.actions()
 
@@ -87,7 +87,7 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
 def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """First how many records it would send and the warning; then they arrive a second time."""
     console = open_console(troubled)
-    wait_for(lambda: CALLS - DEAD == len(troubled.records()), 30, "the record file")
+    wait_for(lambda: CALLS - DEAD == len(troubled.records()), 60, "the record file")
     console.open(f"/delivery?open={ARCHIVE}")
     dialog = console.page.get_by_role("dialog")
     dialog.get_by_role("button", name="Replay").click()
@@ -97,7 +97,7 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     assert CALLS - DEAD == len(troubled.records())
     dialog.get_by_role("button", name="Send").click()
     expect(dialog.get_by_role("status")).to_contain_text("are sent again")
-    wait_for(lambda: CALLS - DEAD < len(troubled.records()), 30, "the records a second time")
+    wait_for(lambda: CALLS - DEAD < len(troubled.records()), 60, "the records a second time")
 
 
 def test_a_delivery_of_unknown_fate_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:

@@ -47,7 +47,7 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(exporter, "first")])
         await routes.start()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 yield spool, routes
         finally:
             await routes.stop()
@@ -56,7 +56,7 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
 @asynccontextmanager
 async def lingering(tmp_path: Path, exporter: Capture, *, linger_s: float) -> AsyncIterator[tuple[Spooled, Forwarder]]:
     """A route over an empty spool whose records wait for others."""
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         configs = [config(exporter, "first", linger_s=linger_s)]
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, configs)
         await routes.start()
@@ -210,7 +210,7 @@ class Turns(HeldTasks):
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
     """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
     leases, gate = Turns(), Gate()
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 20))
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(gate, "first")], leases=leases)
         await routes.start()
@@ -237,7 +237,7 @@ async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> 
     """Nothing of it runs, so nothing is waited for; the new one has the lease when it is gained."""
     leases, second = Turns(), Capture(max_records=5)
     first = Gate()
-    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(10):
+    async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 10))
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases)
         await routes.start()

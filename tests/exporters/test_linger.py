@@ -25,7 +25,7 @@ async def test_everything_leaves_without_further_records(seconds: float, records
     await add(opened.log, *[call(number) for number in range(records)])
 
     steps = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for below in linger.changes():
             steps.append(below)
             if below == records + 1:

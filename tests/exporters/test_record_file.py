@@ -209,7 +209,7 @@ async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
 
     def slow(descriptor: int) -> None:
         loop.call_soon_threadsafe(writing.set)
-        go_on.wait(10)
+        go_on.wait(60)
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow)

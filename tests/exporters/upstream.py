@@ -94,7 +94,7 @@ class FakeUpstream:
         """Everything that was accepted, in order, repeats included."""
         return [record_id for request in self.accepted for record_id in request.ids]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Wait for a condition that requests bring about."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)

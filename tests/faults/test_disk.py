@@ -58,7 +58,7 @@ def refused(site: FaultSite) -> bool:
 
 
 def wait_until_refused(site: FaultSite, what: str) -> None:
-    wait_for(lambda: refused(site), 30, what)
+    wait_for(lambda: refused(site), 60, what)
 
 
 def wait_until_forwarded(site: FaultSite) -> None:

@@ -24,7 +24,7 @@ __all__ = ["installations"]
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(20)
+        listening.settimeout(60)
         yield listening
 
 
@@ -72,10 +72,10 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: soc
     assert first.process is not None
     os.kill(first.process.pid, signal.SIGSTOP)  # it does not answer, so the other one waits
     starting.start()
-    wait_for(lambda: second.process is not None, 20, "the second process")
+    wait_for(lambda: second.process is not None, 60, "the second process")
     assert second.process is not None
     pid = second.process.pid
-    wait_for(lambda: catches(pid, signal.SIGHUP), 20, "the second process has heard of the signal")
+    wait_for(lambda: catches(pid, signal.SIGHUP), 60, "the second process has heard of the signal")
     second.process.send_signal(signal.SIGHUP)
     os.kill(first.process.pid, signal.SIGCONT)
     starting.join()
@@ -110,5 +110,5 @@ async def test_a_watchdog_of_another_process_is_not_fed() -> None:
     async def live() -> bool:
         raise AssertionError("nobody asks")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await ServiceManager({"WATCHDOG_USEC": "3000", "WATCHDOG_PID": "1"}).watch(live)

@@ -39,10 +39,10 @@ def test_a_backup_under_load_is_whole(installations: Installations) -> None:
     url = one.start()
     backup = one.directory / "backup"
     with load(url, key, connections=2) as tally:
-        wait_for(lambda: tally.acknowledged > 30, 30, "some load")
+        wait_for(lambda: tally.acknowledged > 30, 60, "some load")
         before = tally.records
         assert "backed up to" in one.run("backup", str(backup))
-        wait_for(lambda: tally.records > before, 30, "more load")
+        wait_for(lambda: tally.records > before, 60, "more load")
     assert {} == dict(tally.failed)
     assert {0o700} == {backup.stat().st_mode & 0o777}
     assert {0o600} == {path.stat().st_mode & 0o777 for path in backup.iterdir()}
@@ -84,7 +84,7 @@ def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) 
     key = one.key("sender")
     one.start(env={"NOBODY_ASKS_FOR_IT": "a-secret-of-the-upstream"})
     send(one, key, 3)
-    wait_for(lambda: one.json("spool", "deliveries")["deliveries"], 20, "a delivery was cut")
+    wait_for(lambda: one.json("spool", "deliveries")["deliveries"], 60, "a delivery was cut")
     backup = one.directory / "backup"
     one.run("backup", str(backup))
     one.stop()

@@ -35,7 +35,7 @@ def leaving(installations: Installations) -> Tollhouse:
     for first in range(0, COUNT, 400):
         spans = [span(f"chatcmpl-{number:020}") for number in range(first, first + 400)]
         assert 200 == post(one.url, request(spans), key).status
-    wait_for(lambda: one.route(ROUTE)["reason"], 20, "the route is parked: no key covers it")
+    wait_for(lambda: one.route(ROUTE)["reason"], 60, "the route is parked: no key covers it")
     one.stop()
     (one.directory / "key").write_text("a passphrase of the two sites\n")
     return one

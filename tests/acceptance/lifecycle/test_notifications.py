@@ -77,13 +77,13 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()
     made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]
-    wait_for(lambda: receiver.ids, 30, "the first request")
+    wait_for(lambda: receiver.ids, 60, "the first request")
     tollhouse.kill()
     assert made[:1] == receiver.ids
     receiver.open.set()
     tollhouse.start()
-    wait_for(lambda: len(receiver.ids) >= 4, 30, "all of them")
-    wait_for(lambda: 3 == sent(tollhouse), 30, "the answers on disk")
+    wait_for(lambda: len(receiver.ids) >= 4, 60, "all of them")
+    wait_for(lambda: 3 == sent(tollhouse), 60, "the answers on disk")
     assert [made[0], *made] == receiver.ids
     tollhouse.stop()
     assert 3 == sent(tollhouse)  # without a server, too

@@ -62,7 +62,7 @@ def take_over(one: Tollhouse) -> None:
 def served(tally: Tally) -> None:
     """Wait until the process that runs has served a while."""
     before = tally.acknowledged
-    wait_for(lambda: tally.acknowledged > before + 50, 30, "fifty more requests")
+    wait_for(lambda: tally.acknowledged > before + 50, 60, "fifty more requests")
 
 
 def check(one: Tollhouse, sent: int) -> None:
@@ -123,7 +123,7 @@ def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
     with calls(one.grpc_url(), key) as answers:
         for _ in range(3):
             before = answers["OK"]
-            wait_for(lambda: answers["OK"] > before + 10, 30, "ten calls")  # noqa: B023 - waited for at once
+            wait_for(lambda: answers["OK"] > before + 10, 60, "ten calls")  # noqa: B023 - waited for at once
             take_over(one)
     assert set() == set(answers) - REPEATED - {"OK", INTERRUPTED}
     assert answers[INTERRUPTED] <= 3 * 2, "a call and a connection for each stop at most"
@@ -148,7 +148,7 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
             while not end.is_set():
                 number = answers["OK"]  # the same until it is accepted
                 try:
-                    export(template.replace(RUN, b"%08d" % number), metadata=(("authorization", key),), timeout=20)
+                    export(template.replace(RUN, b"%08d" % number), metadata=(("authorization", key),), timeout=60)
                     answers["OK"] += 1
                     is_interrupted = False
                 except grpc.RpcError as error:

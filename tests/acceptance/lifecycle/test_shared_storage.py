@@ -92,7 +92,7 @@ def gateways(installations: Any, new_schema: Any, sink: Sink, tmp_path: Path) ->
     named = {"folder": tmp_path, "schema": schema.name, "url": sink.url}
     first, second = (installations(name, config=CONFIG.format(name=name, **named)) for name in ("a", "b"))
     first.start()
-    wait_for(lambda: ROUTE in run_by(first, "a"), 10, "the first gateway runs the route")
+    wait_for(lambda: ROUTE in run_by(first, "a"), 60, "the first gateway runs the route")
     second.start()
     return first, second
 
@@ -106,7 +106,7 @@ def run_by(gateway: Tollhouse, name: str) -> list[str]:
 def sent(sink: Sink, count: int) -> float:
     """Wait for that many requests; how long it took."""
     began = time.monotonic()
-    wait_for(lambda: len(sink.keys) >= count, 30, f"{count} requests")
+    wait_for(lambda: len(sink.keys) >= count, 60, f"{count} requests")
     return time.monotonic() - began
 
 
@@ -119,7 +119,7 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollh
     killed.kill()
     killed_s = sent(sink, 2)
     sink.answers.set()
-    wait_for(lambda: other.queued(ROUTE) == 0, 10, "the second gateway settles it")
+    wait_for(lambda: other.queued(ROUTE) == 0, 60, "the second gateway settles it")
     assert (sink.keys[0], [1]) == (sink.keys[1], list(sink.accepted.values()))
 
     killed.start()
@@ -132,10 +132,10 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollh
     try:
         frozen_s = sent(sink, 4)
         sink.answers.set()
-        wait_for(lambda: third.queued(ROUTE) == 0, 10, "the other gateway settles it")
+        wait_for(lambda: third.queued(ROUTE) == 0, 60, "the other gateway settles it")
     finally:
         frozen.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: {"a", "b"} == live(frozen), 10, "the frozen one has a new session")
+    wait_for(lambda: {"a", "b"} == live(frozen), 60, "the frozen one has a new session")
     assert (sink.keys[2], [1, 1]) == (sink.keys[3], list(sink.accepted.values()))
     books = third.asked("/books")
     assert (2, True) == (books["routes"][ROUTE]["delivered"], books["balanced"])

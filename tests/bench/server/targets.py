@@ -107,7 +107,7 @@ def program(module: str, *words: str, cores: set[int]) -> Iterator[tuple[subproc
         yield process, lines[2:]
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
 
 

@@ -310,7 +310,7 @@ async def begin(bench: Bench, sent: bytes, *, length: int, key: str = "", coding
 
 async def held(bench: Bench, n: int) -> None:
     """Wait until as many bytes are in hand."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while bench.budget.held != n:  # noqa: ASYNC110 - the budget tells nobody
             await asyncio.sleep(0.01)
 

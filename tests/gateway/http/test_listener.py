@@ -74,7 +74,7 @@ async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPat
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(b"POST /v1/tra")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert b"" == await reader.read()
         writer.close()
     finally:

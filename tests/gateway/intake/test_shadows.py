@@ -130,7 +130,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.asyncio
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
     """The last seconds before a restart are not missed."""
     clock = SystemClock()

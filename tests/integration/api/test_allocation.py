@@ -63,7 +63,7 @@ class Manager:
 
     async def over(self, id: str) -> dict[str, Any]:
         """A job when it is over."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 job: dict[str, Any] = (await self.ask("GET", f"{JOBS}/{id}"))[1]["publish_job"]
                 if job["state"] in OVER:

@@ -347,7 +347,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     for there in ("there-1", "there-2"):
         await site.make_connection(there)
     serving.app.services.operators.wake("upstream/billing-data")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while set(await site.app.services.storage.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

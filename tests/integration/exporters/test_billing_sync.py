@@ -155,7 +155,7 @@ class BillingSyncs:
 
     @asynccontextmanager
     async def sync(self, **changes: Any) -> AsyncIterator[BillingSync]:
-        client = Client(ClientSettings(timeout_s=5), clock=self.clock)
+        client = Client(ClientSettings(timeout_s=30), clock=self.clock)
         one = BillingSync(
             self.ledger, self.hours, client, self.settings, ConnectionLocks(), clock=self.clock, **changes
         )
@@ -360,7 +360,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
         for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
             spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
             ledger = await open_ledger(tmp_path, clock=clock)
-            client = Client(ClientSettings(timeout_s=5), clock=clock)
+            client = Client(ClientSettings(timeout_s=30), clock=clock)
             hours = SqliteBillingHours(spool.database)
             sync = BillingSync(ledger, hours, client, settings, ConnectionLocks(), clock=clock)
             try:

@@ -34,7 +34,7 @@ QUICK = Backoff(first_s=0.01, most_s=0.05)
 def upstream(url: str, tmp_path: Path, scopes: tuple[str, ...] = GROUPS["Container agent"]) -> UpstreamSettings:
     (tmp_path / "key").write_text(SECRET)
     key = UpstreamKey(name="containers", secret_file=tmp_path / "key", scopes=scopes)
-    return UpstreamSettings(base_url=url, keys=(key,), timeout=5)
+    return UpstreamSettings(base_url=url, keys=(key,), timeout=30)
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ def kept(server: Serving) -> ContainerFiles:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the fake tells nobody
             await asyncio.sleep(0.01)
 

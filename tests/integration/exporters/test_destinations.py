@@ -55,7 +55,7 @@ async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> Asyn
 
 
 async def settled(spool: Spooled, route: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await spool.state(route)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
             await asyncio.sleep(0.01)
 
@@ -158,7 +158,7 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
     upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
     async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
         await upstream.until(lambda: len(upstream.requests) == 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
                 await asyncio.sleep(0.01)
     assert ["/hook"] == [request.path for request in upstream.requests]
@@ -194,7 +194,7 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
     await spool.add([call(1)])
     destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file)
     async with forwarding(spool, destination):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
                 await asyncio.sleep(0.01)
         secret_file.write_text("new")

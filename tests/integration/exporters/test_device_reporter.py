@@ -69,7 +69,7 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
 
     async with FakeUpstream() as upstream:
         upstream.judge = gateway.judge
-        settings = UpstreamSettings(base_url=upstream.url, timeout=5)
+        settings = UpstreamSettings(base_url=upstream.url, timeout=30)
         link = DeviceReporter(
             client_of(settings, clock=SystemClock()),
             Paths(settings),

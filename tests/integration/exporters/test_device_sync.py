@@ -51,7 +51,7 @@ class DeviceSite:
     @asynccontextmanager
     async def syncing(self) -> AsyncIterator[DeviceSync]:
         clock = SystemClock()
-        settings = UpstreamSettings(base_url=self.upstream.url, timeout=5, keys=self.keys, paths=self.paths)
+        settings = UpstreamSettings(base_url=self.upstream.url, timeout=30, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
         sync = DeviceSync(
             self.table, UpstreamClient(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK
@@ -69,7 +69,7 @@ class DeviceSite:
         return [(one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 - the table tells one reader alone
                 await asyncio.sleep(0.01)
 

@@ -58,7 +58,7 @@ class Site:
         finally:
             await routes.stop()
 
-    async def until(self, condition: Callable[[RouteState], bool], timeout_s: float = 20.0) -> RouteState:
+    async def until(self, condition: Callable[[RouteState], bool], timeout_s: float = 60.0) -> RouteState:
         """Wait for the route's state, looked at whenever the upstream was asked and at least often."""
         async with asyncio.timeout(timeout_s):
             while not condition(state := await self.server.state()):  # noqa: ASYNC110 - the spool tells nobody of routes
@@ -76,7 +76,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with FakeUpstream() as upstream, spooled("sqlite", tmp_path / "data", SystemClock()) as server:
         settings = UpstreamSettings(
             base_url=upstream.url,
-            timeout=5,
+            timeout=30,
             keys=(UpstreamKey(name="telemetry", secret_file=secret_file, use_cases=(SEND_AI_TELEMETRY,)),),
         )
         yield Site(server, upstream, secret_file, settings)
@@ -346,7 +346,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
     loop = asyncio.get_running_loop()
     async with site.forwarding():
         began = loop.time()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await site.server.deliveries.next_due_at(ROUTE):  # noqa: ASYNC110 - until it was noted
                 await asyncio.sleep(0.01)
         await site.server.add(calls(11, 20))

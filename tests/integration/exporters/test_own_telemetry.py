@@ -93,7 +93,7 @@ async def test_another_tollhouse_takes_it_and_counts_nothing(serve: Serve) -> No
     serving = await serve(config=sending_to(other.url, headers={"Authorization": other.key}))
     await send_a_call(serving)
     log, answered = other.app.services.storage.log, other.app.services.receivers.metrics.registry
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for signal in ("metrics", "traces"):
             taken = {"endpoint": f"otlp/{signal}", "status": "200"}
             while not answered.get_sample_value("tollhouse_requests_total", taken):  # noqa: ASYNC110 - nobody tells

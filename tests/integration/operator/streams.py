@@ -22,7 +22,7 @@ class Stream:
 
     async def line(self) -> bytes:
         """The next line; b"" at the end."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.response.content.readline()
 
     async def event(self) -> tuple[str, Any]:

@@ -506,13 +506,13 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
         assert 0 == created.exit_code, created.output
         assert (depth > 1) == (gateway / "operator.path").exists()
         server.send_signal(signal.SIGKILL)
-        server.wait(10)
+        server.wait(60)
         after = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
         assert 2 == answer(after)["pagination"]["total_count"]
     finally:
         if server.poll() is None:
             os.kill(server.pid, signal.SIGKILL)
-            server.wait(10)
+            server.wait(60)
         assert server.stdout is not None
         server.stdout.close()
 

@@ -74,7 +74,7 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
             assert (503, "too_many_event_streams") == answer.error[:2]
             assert "5" == answer.headers["Retry-After"]
             assert "server.max_event_streams" in answer.error[2]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await server.over_http("GET", "/changes", headers={"Cookie": cookie})).status != 200:
                 pass
 

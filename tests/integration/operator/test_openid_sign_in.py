@@ -111,7 +111,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             client_id=CLIENT,
             client_secret_file=secret,
             console=f"{server.url}/console/",
-            timeout=5,
+            timeout=30,
         )
         server.services.oidc = ProviderSignIns(settings, server.registry, server.clock)
         house = House(server, provider)

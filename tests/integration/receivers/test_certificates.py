@@ -41,7 +41,7 @@ def _name_shown(address: str, certificates: Certificates) -> object:
     host, _, port = address.rpartition("//")[2].rpartition(":")
     context = certificates.anonymous()
     with (
-        socket.create_connection(("127.0.0.1", int(port)), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", int(port)), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
     ):
         found = secure.getpeercert()

@@ -39,7 +39,7 @@ def device(server: Serving) -> Device:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the table tells one reader alone
             await asyncio.sleep(0.02)
 

@@ -78,8 +78,8 @@ async def test_the_items_of_a_message_are_bounded(serve: Serve) -> None:
             "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
         )
         sender = (("authorization", serving.key),)
-        await export(_spans(LIMIT - AROUND), metadata=sender, timeout=20)
+        await export(_spans(LIMIT - AROUND), metadata=sender, timeout=60)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await export(_spans(LIMIT - AROUND + 1), metadata=sender, timeout=20)
+            await export(_spans(LIMIT - AROUND + 1), metadata=sender, timeout=60)
     assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused.value.code()
     assert "server.max_items" in (refused.value.details() or "")

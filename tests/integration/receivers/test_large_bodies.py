@@ -103,7 +103,7 @@ def test_the_largest_body_costs_little_memory_and_nobody_waits_long(
     """64 MiB of small calls: one receipt for all of them, no object for every record at once, no long step."""
     secret = server.key("sender")
     server.start()
-    wait_for(lambda: meters.metrics(server.url).get("tollhouse_workers", 0) == workers, 30, "the worker")
+    wait_for(lambda: meters.metrics(server.url).get("tollhouse_workers", 0) == workers, 60, "the worker")
     sent, count = body()
     sent = gzip.compress(sent, 1) if coding == "gzip" else sent
     assert server.process is not None

@@ -67,7 +67,7 @@ class Calling:
             body,
             metadata=(("authorization", self.serving.key),) if metadata is None else metadata,
             compression=compression,
-            timeout=20,
+            timeout=60,
         )
         try:
             answer = await call
@@ -268,7 +268,7 @@ async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
     async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
-            await call(b"", timeout=5)
+            await call(b"", timeout=30)
     assert "grpc_on_http_port" in {getattr(record, "action", None) for record in caplog.records}
 
 

@@ -52,7 +52,7 @@ def trace_calls(exporter: SpanExporter, n: int) -> list[SpanExportResult]:
 
 def http(serving: Serving, key: str) -> SpanExporter:
     return OTLPSpanExporter(
-        endpoint=serving.url + "/v1/traces", headers={"Authorization": key}, compression=Compression.Gzip, timeout=10
+        endpoint=serving.url + "/v1/traces", headers={"Authorization": key}, compression=Compression.Gzip, timeout=60
     )
 
 
@@ -64,7 +64,7 @@ def over_grpc(serving: Serving, key: str) -> SpanExporter:
         insecure=True,
         headers=(("authorization", key),),
         compression=grpc.Compression.Gzip,
-        timeout=10,
+        timeout=60,
     )
 
 

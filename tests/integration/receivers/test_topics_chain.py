@@ -34,7 +34,7 @@ SCOPES = [CREATE_EVENT, MANAGE, DROP]
 
 async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
     """Until nothing of the topics waits to leave."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             routes = {route.topic: route for route in await serving.app.services.storage.deliveries.routes()}
             if all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics):

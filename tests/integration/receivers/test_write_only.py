@@ -118,7 +118,7 @@ def said(answer: Answer) -> Said:
 async def exported(server: Serving, body: bytes) -> tuple[object, ...]:
     async with grpc.aio.insecure_channel(server.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
-        call = export(body, metadata=(("authorization", server.key),), timeout=20)
+        call = export(body, metadata=(("authorization", server.key),), timeout=60)
         try:
             answer = await call
         except grpc.aio.AioRpcError:

@@ -82,7 +82,7 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
             )
             while not stop.is_set():
                 began = time.monotonic()
-                call = export(body, metadata=metadata, timeout=20)
+                call = export(body, metadata=metadata, timeout=60)
                 answered.append((began, await call.code()))
                 late += began > over
                 if len(answered) >= CONNECTIONS * 3:

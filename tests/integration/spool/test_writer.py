@@ -70,7 +70,7 @@ async def test_a_lone_sender_waits_for_nobody() -> None:
     """However long others would be gathered."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for number in range(5):
             await writer.append(submission([call(number)]))
         await writer.close()
@@ -86,7 +86,7 @@ async def test_behind_a_group_of_several_more_are_gathered() -> None:
         numbers = range(first, last + 1)
         return [asyncio.create_task(writer.append(submission([call(number)]))) for number in numbers]
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*append(1, 2))
         behind = append(3, 4)
         await asyncio.sleep(0.05)
@@ -102,7 +102,7 @@ async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> N
     """The wait ends by itself."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=0.05)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(writer.append(submission([call(number)])) for number in range(2)))
         await writer.append(submission([call(3)]))
     assert [2, 1] == groups.sizes

@@ -46,7 +46,7 @@ class Installation:
 
     async def until(self, app: App, holds: Callable[[PullState], bool], *names: str) -> None:
         """Wait until this holds for these pulls; for all of them unless some are named."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if set(names or SOURCES) <= {each.name for each in await puller_of(app).states() if holds(each)}:
                     return
@@ -130,7 +130,7 @@ async def test_a_server_that_ends_within_a_pull(installation: Installation, sour
     provider = installation.providers[source]
     provider.hang_at = 2 + provider.requests_a_day
     app = await installation.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await provider.hung.wait()
     await app.stop()
     provider.faults = {provider.hang_at + 1: web.Response(status=429, headers={"Retry-After": "4000"})}

@@ -188,7 +188,7 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
     following = asyncio.create_task(ledger.follow(log))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await log.wait_read(1)
         log.add([call()])
         await log.wait_read(2)
@@ -755,7 +755,7 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
     assert not await other.is_complete()
     behind.add([call()])
     watching = asyncio.create_task(other.watch(behind))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await other.is_complete():  # noqa: ASYNC110 - the task tells nobody
             await asyncio.sleep(0)
     watching.cancel()
@@ -786,7 +786,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     watching = asyncio.create_task(other.watch(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while 4 != other.needs(AI_TELEMETRY):
             looked.clear()
             await looked.wait()

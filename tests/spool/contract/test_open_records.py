@@ -192,7 +192,7 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
     await add(log, call(3))
     assert seen.empty()
     clock.move(11)
-    assert 4 == await asyncio.wait_for(seen.get(), 5)
+    assert 4 == await asyncio.wait_for(seen.get(), 60)
     watcher.cancel()
     await asyncio.gather(watcher, return_exceptions=True)
 
@@ -210,4 +210,4 @@ async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
     readers = [asyncio.create_task(until(3)) for _ in range(5)]
     for number in range(3):
         await add(log, call(number))
-    assert [4] * 5 == await asyncio.wait_for(asyncio.gather(*readers), 5)
+    assert [4] * 5 == await asyncio.wait_for(asyncio.gather(*readers), 60)

@@ -59,7 +59,7 @@ class Node:
         await asyncio.sleep(0)
 
     async def until_running(self, *names: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.running != set(names):
                 self.changed.clear()
                 self.leases._asked.set()  # it looks at once
@@ -268,6 +268,6 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
     clock.move(TRUST_S)
     going = list(first.leases._going.values())
     await first.look()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.gather(*going)
     assert set() == first.running

@@ -72,7 +72,7 @@ async def test_a_reader_at_rest_hears_of_what_another_node_committed(open_log: L
     await add(one, call(1))
     await add(other, call(2))
     clock.move(11)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert 3 == await waiting
 
 
@@ -324,7 +324,7 @@ async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
     await add(one, call(1))
     with pytest.raises(SpoolFull):
         await add(other, call(2))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert 2 == await waiting
 
 
@@ -348,7 +348,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
         await other.follow()
         await other.close_what_is_due()
         await log.follow()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (await log.stats()).writable:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
 

@@ -64,7 +64,7 @@ def test_kong_two_calls_of_one_line_are_split() -> None:
     assert (1, 1, 2) == (outcome.received, outcome.split, len(outcome.records))
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
     """A line may have thousands of blocks."""
     line = case("kong", "http-log-two-llm-blocks")

@@ -49,7 +49,7 @@ def test_bifrost_bad_spans_cost_no_other() -> None:
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() -> None:
     """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
     trace = case("bifrost", "trace-offset-times")

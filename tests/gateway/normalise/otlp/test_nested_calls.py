@@ -272,7 +272,7 @@ def _fan(number: int) -> dict[str, Any]:
     return span(number, USED, parent=1 if number > 1 else None)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("tree", "expected"), [(_chain, 1), (_ladder, DEEP // 2), (_fan, DEEP - 1)])
 def test_long_chains_and_wide_families_are_settled_in_one_pass(
     tree: Callable[[int], dict[str, Any]], expected: int
