@@ -15,10 +15,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ __all__ = [
     "Connection",
     "Database",
     "DiskIsFull",
+    "JoinedTransaction",
     "Lane",
     "LockWaited",
     "Unconfirmed",
@@ -70,6 +71,7 @@ CONNECTING: dict[str, Any] = {
     "tcp_user_timeout": 5000,
     "target_session_attrs": "read-write",
 }
+READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
 # A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
 CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
@@ -106,6 +108,7 @@ class _Target:
     dsn: str
     pooled: bool
     commit_timeout_s: float
+    settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})  # of each session
 
 
 class _Pause:
@@ -172,7 +175,7 @@ class _Session:
         self._target = target
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
         if not target.pooled:  # a pooler hands the connection to others and passes no options on
-            parameters["options"] = " ".join(_option(*setting) for setting in {**PROMISES, **LIMITS}.items())
+            parameters["options"] = " ".join(_option(*setting) for setting in target.settings.items())
         self.connection = _WatchedConnection.connect(
             target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
         )
@@ -205,7 +208,7 @@ class _Session:
 
     def transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self.connection
-        self._begin("BEGIN ISOLATION LEVEL READ COMMITTED")
+        self._begin(READ_COMMITTED.decode())
         try:
             result = work(connection)
         except BaseException:
@@ -221,12 +224,37 @@ class _Session:
         self._check_confirmed()
         return result
 
+    def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+        self._notices.clear()
+        transaction = JoinedTransaction(self)
+        try:
+            result = work(transaction)
+        except BaseException:
+            with suppress(psycopg.Error):  # then the connection is not used any more
+                self._roll_back()
+            raise
+        if not transaction.is_over:
+            self._roll_back()
+        self._check_confirmed()
+        return result
+
     def snapshot(self, work: Callable[[Connection], T]) -> T:
         self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             return work(self.connection)
         finally:
             self._roll_back()
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        """What is sent within is answered at its end."""
+        with psycopg.Connection.pipeline(self.connection):
+            yield
+
+    @property
+    def local_settings(self) -> Mapping[str, str]:
+        """What a transaction has to set for itself."""
+        return self._target.settings if self._target.pooled else {}
 
     def close(self) -> None:
         self.connection.close()
@@ -244,8 +272,7 @@ class _Session:
 
     def _begin(self, statement: str) -> None:
         if self._target.pooled:
-            settings = {**PROMISES, **LIMITS}.items()
-            local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in settings)
+            local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in self._target.settings.items())
             self.connection.execute((statement + local).encode())
         else:
             self.connection.execute(statement.encode())
@@ -260,6 +287,55 @@ class _Session:
         self._notices.clear()
         if found:
             raise Unconfirmed("the standby did not confirm what was kept: look at the standby, then repeat")
+
+
+class JoinedTransaction:
+    """
+    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with `committed`.
+
+    A statement between the two takes a round trip of its own.
+    """
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self.connection = session.connection
+
+    @property
+    def is_over(self) -> bool:
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Once, at first."""
+        with self._session.pipeline():
+            self.connection.execute(READ_COMMITTED)
+            self.set(self._session.local_settings)
+            yield
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """For this transaction alone."""
+        if settings:
+            named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+            self.connection.execute(f"SELECT {named}".encode())
+
+    @contextmanager
+    def committed(self) -> Iterator[None]:
+        """Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`."""
+        done = self.connection.cursor()
+        is_committing = False
+        self._session.waits_since = time.monotonic()
+        try:
+            with self._session.pipeline():
+                yield
+                is_committing = True
+                done.execute(b"COMMIT")
+        except psycopg.OperationalError as error:
+            # In a transaction that has failed nothing was committed: a statement before COMMIT did.
+            if is_committing and self.connection.pgconn.transaction_status != TransactionStatus.INERROR:
+                raise CommitUnknown(f"the connection was lost while committing: {_said(error)}") from error
+            raise
+        if done.statusmessage != "COMMIT":
+            raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
 
 
 class Lane:
@@ -298,6 +374,10 @@ class Lane:
         statement of it is given up.
         """
         return await self._submit(lambda session: session.transaction(work), repeatable=True, takes_long=takes_long)
+
+    async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+        """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""
+        return await self._submit(lambda session: session.joined(work), repeatable=True)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads: each of its statements sees all that was committed before it."""
@@ -421,11 +501,13 @@ class Database:
         self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
         self._clock = clock
         self._texts: dict[str, bytes] = {}
-        lane = partial(Lane, target, pause, silence)
+        lane = partial(Lane, pause=pause, silence=silence)
         answer_s = commit_timeout_s + CANCEL_S
-        self.append = lane(task="append", size=1, answer_s=answer_s)
-        self.control = lane(task="control", size=1, answer_s=answer_s)
-        self.pool = lane(task="verbs", size=POOL, answer_s=max(STATEMENT_S, answer_s))
+        # A process may stop while it has the head: others look after it sooner than they wait for other locks.
+        append = replace(target, settings={**PROMISES, **LIMITS, "lock_timeout": "1s"})
+        self.append = lane(append, task="append", size=1, answer_s=answer_s)
+        self.control = lane(target, task="control", size=1, answer_s=answer_s)
+        self.pool = lane(target, task="verbs", size=POOL, answer_s=max(STATEMENT_S, answer_s))
         self.run, self.transaction = self.pool.run, self.pool.transaction
         self.read, self.snapshot = self.pool.read, self.pool.snapshot
 

@@ -6,7 +6,7 @@ What a commit says of them is written under the head, by `follow`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
@@ -45,9 +45,10 @@ class PostgresPartialReports:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def versions(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def versions(self, connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         """Inside an append: the versions of what waits under some keys; those of which nothing waits are left out."""
-        return dict(connection.execute(self._database.sql(_VERSIONS), (list(keys),)).fetchall())
+        asked = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
+        return lambda: dict(asked.fetchall())
 
     def follow(self, connection: Connection, plan: Plan) -> None:
         """Inside an append: write what a commit says of partial reports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from spool.devices import DeviceTable
 from spool.installation import derived
 from spool.log.plan import Plan
 from spool.log.protocols import Observer
+from spool.log.values import Submission
 from spool.postgres import billing_drops, streams
 from spool.postgres.clusters import PostgresClusters
 from spool.postgres.container_contents import PostgresContents
@@ -74,12 +76,18 @@ async def open_spool(
 
     reports, heard = PostgresPartialReports(database), PostgresHeard(database)
 
-    def moved(connection: Connection, plan: Plan) -> None:
-        """What else a commit changes, in its transaction."""
-        streams.follow(connection, database, plan)
-        billing_drops.follow(connection, database, plan)
-        reports.follow(connection, plan)
-        heard.follow(connection, plan)
+    def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+        """What else a commit changes, in its transaction: what is read for it is asked at once."""
+        follow_streams = streams.follow(connection, database, submissions)
+
+        def write(plan: Plan) -> None:
+            if follow_streams is not None:
+                follow_streams(plan)
+            billing_drops.follow(connection, database, plan)
+            reports.follow(connection, plan)
+            heard.follow(connection, plan)
+
+        return write
 
     def trim(connection: Connection, now: float) -> bool:
         """Some totals of streams that have had their time, under the head."""
@@ -96,7 +104,7 @@ async def open_spool(
         routes=PostgresRoutes(database),
         observer=observer,
         versions=with_bearers(database, streams.with_claims(database, reports.versions)),
-        moves=[moved],
+        move=move,
         trim=trim,
         durability=durability,
         cache_bytes=cache_bytes,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from spool import streams
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
+from spool.log.values import Submission
 from spool.postgres.database import Connection, Database
 from spool.postgres.lists import read_page
-from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
 from spool.stream_limits import size_of, to_free
@@ -23,7 +24,7 @@ SINCE = "streams since"
 TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
 _NEVER = 2**63 - 1  # nanoseconds since 1970
 
-Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
+Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 _STREAM = "SELECT name, type, granularity, keys, created_at FROM {schema}.streams"
 _PUT_STREAM = """
@@ -79,28 +80,41 @@ class PostgresStreamRows:
         self._on_disk: dict[tuple[str, str], int] = {}  # sizes of totals that were read
         self._growth: Counter[str] = Counter()
 
-    def fetch(self, operations: Sequence[UnitCostOperation]) -> None:
-        """Read what these operations are about."""
+    def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
+        """What these operations are about is read; call what is returned once the pipeline is over."""
         names = sorted({one.stream for one in operations})
-        found = self._all(f"{_STREAM} WHERE name = ANY(%s)", (names,))
-        self._streams = {**dict.fromkeys(names), **{row[0]: _stream(row) for row in found}}
+        rows = self._run(f"{_STREAM} WHERE name = ANY(%s)", (names,))
         sums = {
             (one.stream, streams.key_of(one)) for one in operations if one.operation in (streams.SUM, streams.REPLACE)
         }
-        self.fetch_totals(sorted(sums))
+        totals = self._ask_totals(sorted(sums)) if sums else None
+
+        def note() -> None:
+            self._streams = {**dict.fromkeys(names), **{row[0]: _stream(row) for row in rows}}
+            if totals is not None:
+                totals()
+
+        return note
 
     def fetch_totals(self, places: Sequence[tuple[str, str]]) -> None:
-        if not places:
-            return
+        if places:
+            self._ask_totals(places)()
+
+    def _ask_totals(self, places: Sequence[tuple[str, str]]) -> Callable[[], None]:
         values = {"streams": [stream for stream, _ in places], "keys": [key for _, key in places]}
-        found = {(row[0], row[1]): _total(row) for row in self._all(_FIND, values)}
-        for place in places:
-            total = self._totals[place] = found.get(place)
-            self._on_disk[place] = size_of(total) if total else 0
+        rows = self._run(_FIND, values)
+
+        def note() -> None:
+            found = {(row[0], row[1]): _total(row) for row in rows}
+            for place in places:
+                total = self._totals[place] = found.get(place)
+                self._on_disk[place] = size_of(total) if total else 0
+
+        return note
 
     def stream(self, name: str) -> Stream | None:
         if name not in self._streams:
-            row = self._one(f"{_STREAM} WHERE name = %s", (name,))
+            row = self._run(f"{_STREAM} WHERE name = %s", (name,)).fetchone()
             self._streams[name] = _stream(row) if row else None
         return self._streams[name]
 
@@ -131,7 +145,7 @@ class PostgresStreamRows:
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
-        found = self._all(f"{_TOTAL} WHERE stream = %s AND start_time = %s ORDER BY key", (stream, start_time))
+        found = self._run(f"{_TOTAL} WHERE stream = %s AND start_time = %s ORDER BY key", (stream, start_time))
         return [_total(row) for row in found]
 
     def remove_total(self, stream: str, key: str) -> None:
@@ -156,14 +170,8 @@ class PostgresStreamRows:
                 cursor.executemany(self._sql(_GROW), growth)
         self._growth.clear()
 
-    def _run(self, statement: str, values: Sequence[object]) -> None:
-        self._connection.execute(self._sql(statement), values)
-
-    def _all(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
-        return self._connection.execute(self._sql(statement), values).fetchall()
-
-    def _one(self, statement: str, values: Sequence[object]) -> Any:
-        return self._connection.execute(self._sql(statement), values).fetchone()
+    def _run(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> Any:
+        return self._connection.execute(self._sql(statement), values)
 
 
 class PostgresStreams:
@@ -225,28 +233,49 @@ def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
 def with_claims(database: Database, versions: Versions) -> Versions:
     """The versions of what a group was made from; those of what it takes its streams to be, too."""
 
-    def all_versions(connection: Connection, keys: Sequence[bytes]) -> Mapping[bytes, int]:
+    def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claims(keys)
         rest = [key for key in keys if key not in claimed]
-        found = dict(versions(connection, rest)) if rest else {}
-        if claimed:
-            names = sorted({stream.name for stream in claimed.values()})
-            rows = connection.execute(database.sql(f"{_STREAM} WHERE name = ANY(%s)"), (names,)).fetchall()
-            found |= shared.versions(claimed, {row[0]: _stream(row) for row in rows})
+        others = versions(connection, rest) if rest else dict
+        names = sorted({stream.name for stream in claimed.values()})
+        rows = connection.execute(database.sql(f"{_STREAM} WHERE name = ANY(%s)"), (names,)) if claimed else ()
+
+        def found() -> Mapping[bytes, int]:
+            return {**others(), **shared.versions(claimed, {row[0]: _stream(row) for row in rows})}
+
         return found
 
-    return all_versions
+    return ask
 
 
-def follow(connection: Connection, database: Database, plan: Plan) -> None:
-    """What a commit's operations do to the totals, in its transaction, which holds the head."""
-    operations = [record for record in plan.records.get(UNIT_COST, ()) if isinstance(record, UnitCostOperation)]
-    if not operations:
-        return
+def follow(
+    connection: Connection, database: Database, submissions: Sequence[Submission]
+) -> Callable[[Plan], None] | None:
+    """
+    What a commit's operations do to the totals, in its transaction, which holds the head.
+
+    What they are about is asked at once; what is returned writes, once the commit is planned. None: there are none.
+    """
+    told = _operations(record for one in submissions for record in one.records)
+    if not told:
+        return None
     table = PostgresStreamRows(connection, database)
-    table.fetch(operations)
-    streams.apply(table, operations, now=plan.at, since=_since(connection, database, plan.at))
-    table.flush()
+    note = table.ask(told)
+    since = connection.execute(database.sql(_FACT), (SINCE,))
+
+    def write(plan: Plan) -> None:
+        note()
+        operations = _operations(plan.records.get(UNIT_COST, ()))
+        if operations:
+            row = since.fetchone()
+            streams.apply(table, operations, now=plan.at, since=float(row[0]) if row else plan.at)
+            table.flush()
+
+    return write
+
+
+def _operations(records: Iterable[Record]) -> list[UnitCostOperation]:
+    return [record for record in records if isinstance(record, UnitCostOperation)]
 
 
 def trim(
@@ -288,13 +317,9 @@ def trim(
 
 def _begin_after(connection: Connection, database: Database, start_time: int) -> None:
     """From now on totals that start at `start_time` or before are taken for parts of longer histories."""
-    since = max(_since(connection, database, 0.0), start_time / NS + 1)
-    connection.execute(database.sql(_MOVE), (repr(since).encode(), SINCE))
-
-
-def _since(connection: Connection, database: Database, default: float) -> float:
     row = connection.execute(database.sql(_FACT), (SINCE,)).fetchone()
-    return float(row[0]) if row else default
+    since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
+    connection.execute(database.sql(_MOVE), (repr(since).encode(), SINCE))
 
 
 def _sizes(connection: Connection, database: Database) -> list[StreamSize]:

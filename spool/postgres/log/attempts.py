@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from spool.errors import SpoolUnavailable
@@ -15,15 +16,22 @@ from spool.log.expectations import expected_keys
 from spool.log.plan import Answer, Plan
 from spool.log.receipts import Sealer
 from spool.log.values import Submission
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries, store
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.memory import NodeMemory, catch_up
 from spool.postgres.log.room import LogRoom
 from spool.settings import REPLICATED
 
-Move = Callable[[Connection, Plan], None]
-Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
+# What else changes with a commit: asks for what it needs, then writes once the commit is planned.
+Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
+# Asks for the versions of some keys; what it returns has them once the pipeline is over in which it asked.
+Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
+
+
+def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+    """With a log that stands for itself."""
+    return lambda plan: None
 
 
 @dataclass
@@ -33,7 +41,7 @@ class CommitAttempt:
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    ended: float  # when everything but COMMIT was done
+    ended: float  # when the server had only to write and to commit
 
 
 @dataclass
@@ -50,7 +58,7 @@ class AttemptWriter:
     """
     Writes on the connection's thread. What can fail is done before COMMIT.
 
-    `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction. `proof`
+    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `proof`
     is what a receipt says that the records have survived; `hold_s` 0 means that everything is closed at once.
     """
 
@@ -63,7 +71,7 @@ class AttemptWriter:
         room: LogRoom,
         sealer: Sealer,
         versions: Versions,
-        moves: Sequence[Move],
+        move: Move,
         hold_s: float,
         proof: str,
         node: UUID,
@@ -74,16 +82,22 @@ class AttemptWriter:
         self._room = room
         self._sealer = sealer
         self._versions = versions
-        self._moves = moves
+        self._move = move
         self._hold_s = hold_s
         self._proof = proof
         self._node = node
 
-    def write(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
+    def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
         """None when the head is not waited for and somebody has it."""
-        following = self._memory.following
-        points = {point.series for one in group.submissions for point in one.points}
-        head = store.take_head(self._database, connection, following.last, series=sorted(points), wait=group.wait)
+        connection, following = transaction.connection, self._memory.following
+        points = sorted({point.series for one in group.submissions for point in one.points})
+        keys = expected_keys(group.submissions)
+        with transaction.begun():
+            ask = partial(store.ask_head, self._database, connection, following.last)
+            asked = ask(series=points, wait=group.wait)
+            versions = self._versions(connection, keys) if keys else dict
+            move = self._move(connection, group.submissions)
+        head = asked()
         if head is None:
             return None
         self._check_standby(head.standbys)
@@ -95,32 +109,28 @@ class AttemptWriter:
             self._room.check(connection, following.last.size)
         now = following.time_of_next(head.now)
         closed = following.closed_at(now, durable=following.durable)
-        keys = expected_keys(submissions)
         reader = store.PostgresPlanReader(
-            self._database,
-            connection,
-            self._memory.write_shelf,
-            series=head.series,
-            versions=self._versions(connection, keys) if keys else {},
+            self._database, connection, self._memory.write_shelf, series=head.series, versions=versions()
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)
-        row = store.write(
-            self._database,
-            connection,
-            plan,
-            reader,
-            following,
-            period=head.period,
-            closed=closed if self._hold_s else None,
-            node=self._node,
-        )
-        for move in self._moves:
-            move(connection, plan)
-        receipts = [
-            terms.receipt(self._sealer.seal(row.id, place), self._proof) for place, terms in enumerate(plan.submissions)
-        ]
-        attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
-        group.attempts.append(attempt)
+        with transaction.committed():
+            row = store.write(
+                self._database,
+                connection,
+                plan,
+                reader,
+                following,
+                period=head.period,
+                closed=closed if self._hold_s else None,
+                node=self._node,
+            )
+            move(plan)
+            receipts = [
+                terms.receipt(self._sealer.seal(row.id, place), self._proof)
+                for place, terms in enumerate(plan.submissions)
+            ]
+            attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
+            group.attempts.append(attempt)
         return attempt
 
     def _check_standby(self, standbys: str) -> None:

@@ -90,7 +90,7 @@ class GroupCommits:
         until = began + self._wait_s
         while True:
             try:
-                attempt = await self._database.append.transaction(partial(self._writer.write, group=group))
+                attempt = await self._database.append.joined(partial(self._writer.write, group=group))
             except MemoryIsAhead as error:
                 await self._memory.load_again(error)
             except (CommitUnknown, Unconfirmed) as error:

@@ -29,7 +29,7 @@ from spool.log.retention import Reader
 from spool.log.values import Books, Entry, LogStats, Receipt, Submission
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
-from spool.postgres.log.attempts import AttemptWriter, Move, Versions
+from spool.postgres.log.attempts import AttemptWriter, Move, Versions, nothing_moves
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.confirmed import ConfirmedCommits
@@ -59,7 +59,7 @@ class PostgresLog:
     """
     Several nodes append to one log, each with this.
 
-    `versions` are those of waiting reports, and `moves` is what else changes with a commit, in its transaction. `trim`
+    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `trim`
     removes some of what has had its time beside the log, in transactions of its own, until there is nothing left.
     Retention removes nothing that a reader still needs. `confirmed` remembers beside the database what it confirmed.
     """
@@ -73,8 +73,8 @@ class PostgresLog:
         secret: bytes,
         routes: LogRoutes,
         observer: Observer | None = None,
-        versions: Versions = lambda connection, keys: {},
-        moves: Sequence[Move] = (),
+        versions: Versions = lambda connection, keys: dict,
+        move: Move = nothing_moves,
         trim: Trim = lambda connection, now: False,
         durability: str = REPLICATED,
         node: UUID | None = None,
@@ -112,7 +112,7 @@ class PostgresLog:
             room=room,
             sealer=self._sealer,
             versions=versions,
-            moves=moves,
+            move=move,
             hold_s=settings.hold,
             proof=self._proof,
             node=node or uuid4(),

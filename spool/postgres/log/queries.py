@@ -7,9 +7,6 @@ from __future__ import annotations
 # Whoever has this lock is the only one who commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
 
-# A process may stop while it has the head: others look after it sooner than they wait for other locks.
-WAIT_FOR_HEAD = "SET LOCAL lock_timeout = '1s'"
-
 # End sessions of ours that have had the head for too long, but for those that wait for the standby.
 END_STOPPED = """
     SELECT pg_terminate_backend(session.pid)

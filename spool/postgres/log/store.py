@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -67,33 +67,38 @@ class PostgresPlanReader(KeptRecords):
         return self._versions.get(key, NOTHING)
 
 
-def take_head(
+def ask_head(
     database: Database,
     connection: Connection,
     last: CommitRow,
     *,
     series: Sequence[bytes] = (),
     wait: bool = True,
-) -> Head | None:
-    """Lock the head and read what was committed since; None when it is not waited for and somebody has it."""
-    with connection.pipeline():
-        connection.execute(database.sql(queries.WAIT_FOR_HEAD))
-        head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
-        since = {"id": last.id, "period": last.period}
-        rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
-        moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()})
-        known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
-    period = head.fetchone()
-    found = moment.fetchone()
-    if period is None or found is None:
-        return None
-    return Head(
-        period=period[0],
-        rows=[commit_row(row) for row in rows],
-        now=found[0],
-        standbys=found[1],
-        series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
-    )
+) -> Callable[[], Head | None]:
+    """
+    Lock the head and read what was committed since.
+
+    The answer is there once the pipeline is over: None when the head is not waited for and somebody has it.
+    """
+    head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
+    since = {"id": last.id, "period": last.period}
+    rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
+    moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()})
+    known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
+
+    def answer() -> Head | None:
+        period, found = head.fetchone(), moment.fetchone()
+        if period is None or found is None:
+            return None
+        return Head(
+            period=period[0],
+            rows=[commit_row(row) for row in rows],
+            now=found[0],
+            standbys=found[1],
+            series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
+        )
+
+    return answer
 
 
 def commit_row(row: Sequence[object]) -> CommitRow:
@@ -114,7 +119,7 @@ def write(
     node: UUID,
 ) -> CommitRow:
     """
-    Everything that a commit holds but what moves with it elsewhere; returns its row.
+    Everything that a commit holds but what moves with it elsewhere; returns its row. Inside a pipeline.
 
     `closed` None: everything is closed at once.
     """
@@ -152,16 +157,15 @@ def write(
         "terms": terms,
         "found": found,
     }
-    with connection.pipeline():
-        for entry in entries:
-            connection.execute(database.sql(queries.ADD_ENTRY), entry)
-        if amendments:
-            topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
-            named = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
-            connection.execute(database.sql(queries.AMEND), named)
-        if plan.series:
-            _write_series(database, connection, plan)
-        connection.execute(database.sql(queries.ADD_COMMIT), facts)
+    for entry in entries:
+        connection.execute(database.sql(queries.ADD_ENTRY), entry)
+    if amendments:
+        topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
+        named = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
+        connection.execute(database.sql(queries.AMEND), named)
+    if plan.series:
+        _write_series(database, connection, plan)
+    connection.execute(database.sql(queries.ADD_COMMIT), facts)
     return row._replace(ids=b"")
 
 

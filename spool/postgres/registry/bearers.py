@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from spool.postgres.database import Connection, Database
 from spool.registry.shared import bearers
 
-Versions = Callable[[Connection, Sequence[bytes]], Mapping[bytes, int]]
+Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 _SECRETS = """
     SELECT s.digest FROM {schema}.secrets s JOIN {schema}.keys k ON k.id = s.key_id
@@ -22,18 +22,20 @@ _DEVICES = """
 def with_bearers(database: Database, versions: Versions) -> Versions:
     """The versions of what a group was made from; those of its keys, too."""
 
-    def all_versions(connection: Connection, keys: Sequence[bytes]) -> Mapping[bytes, int]:
+    def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         digests, devices = bearers.digests(keys), bearers.devices(keys)
-        found: dict[bytes, int] = {}
-        if digests:
-            values = {"digests": digests, "now": database.now()}
-            for (digest,) in connection.execute(database.sql(_SECRETS), values):
-                found.update([bearers.key_is_good(digest)])
-        if devices:
-            of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
-            for id, generation in connection.execute(database.sql(_DEVICES), of):
-                found.update([bearers.device_is_good(id, generation)])
+        values = {"digests": digests, "now": database.now()}
+        of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
+        good_keys = connection.execute(database.sql(_SECRETS), values) if digests else ()
+        good_devices = connection.execute(database.sql(_DEVICES), of) if devices else ()
         rest = [key for key in keys if not key.startswith((bearers.KEYS, bearers.DEVICES))]
-        return {**found, **versions(connection, rest)} if rest else found
+        others = versions(connection, rest) if rest else dict
 
-    return all_versions
+        def found() -> Mapping[bytes, int]:
+            good = dict(bearers.key_is_good(digest) for (digest,) in good_keys)
+            good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
+            return {**good, **others()}
+
+        return found
+
+    return ask

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
-from spool.postgres.database import CommitUnknown, Connection, Unconfirmed
+from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
@@ -157,26 +158,34 @@ class LostAnswers:
     """Loses the answer to some commits of a node: they stand, or never happened."""
 
     def __init__(self, log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._lane = log._database.append
-        self._transaction = self._lane.transaction
+        lane = log._database.append
+        self._joined = lane.joined
         self.next: list[Exception] = []
         self.stands = True
-        monkeypatch.setattr(self._lane, "transaction", self.transaction)
+        monkeypatch.setattr(lane, "joined", self.joined)
 
-    async def transaction(self, work):  # type: ignore[no-untyped-def]
+    async def joined(self, work):  # type: ignore[no-untyped-def]
         error = self.next.pop(0) if self.next else None
         if error is None:
-            return await self._transaction(work)
+            return await self._joined(work)
 
-        def undone(connection: Connection) -> None:
-            work(connection)
-            raise error
+        def undone(transaction: JoinedTransaction) -> None:
+            committed = transaction.committed
+
+            @contextmanager
+            def fails() -> Iterator[None]:
+                with committed():
+                    yield
+                    raise error
+
+            transaction.committed = fails  # type: ignore[method-assign]
+            work(transaction)
 
         if self.stands:
-            await self._transaction(work)
+            await self._joined(work)
         else:
             with pytest.raises(type(error)):
-                await self._transaction(undone)
+                await self._joined(undone)
         raise error
 
 
@@ -341,7 +350,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
         raise SpoolUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._database.append, "transaction", fail)
+        patch.setattr(log._database.append, "joined", fail)
         with pytest.raises(SpoolUnavailable):
             await log.close_what_is_due()
         assert not (await log.stats()).writable

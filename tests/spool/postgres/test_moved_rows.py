@@ -55,7 +55,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
             def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
                 rows = PostgresStreamRows(connection, database)
-                rows.fetch(operations)
+                rows.ask(operations)()
                 streams.apply(rows, operations, now=1.0, since=0.0)
                 rows.flush()
 

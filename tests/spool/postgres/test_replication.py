@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import CommitUnknown, Connection, Database, Unconfirmed
+from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, Unconfirmed
 from tests.spool.postgres_cluster import Pair
 
 pytestmark = pytest.mark.asyncio
@@ -18,6 +18,13 @@ WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 def insert(connection: Connection, n: int) -> None:
     connection.execute("INSERT INTO kept VALUES (%s)", (n,))
+
+
+def insert_joined(transaction: JoinedTransaction, n: int) -> None:
+    with transaction.begun():
+        transaction.connection.execute("SELECT 1")
+    with transaction.committed():
+        insert(transaction.connection, n)
 
 
 async def kept(database: Database) -> list[int]:
@@ -48,15 +55,23 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         await database.transaction(lambda connection: insert(connection, 2))
     with pytest.raises(Unconfirmed):
         await database.run(lambda connection: insert(connection, 3))
-    assert await kept(database) == [1, 2, 3]  # they stand, and would be gone with the primary
+    with pytest.raises(Unconfirmed):
+        await database.append.joined(lambda transaction: insert_joined(transaction, 30))
+    assert await kept(database) == [1, 2, 3, 30]  # they stand, and would be gone with the primary
 
     patient = Database(pair.dsn, commit_timeout_s=60.0)
-    waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
-    while not await asyncio.to_thread(pair.primary.execute, WAITING):
-        pass
-    pair.primary.execute(WAITING.replace("pid", "pg_terminate_backend(pid)", 1))
-    with pytest.raises(CommitUnknown):
-        await waiting
+    for joined in (False, True):
+        if joined:
+            waiting = asyncio.create_task(patient.append.joined(lambda transaction: insert_joined(transaction, 40)))
+        else:
+            waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
+        while not await asyncio.to_thread(pair.primary.execute, WAITING):
+            pass
+        while not waiting.done():
+            pair.primary.execute(WAITING.replace("pid", "pg_terminate_backend(pid)", 1))
+            await asyncio.sleep(0.02)
+        with pytest.raises(CommitUnknown):
+            await waiting
 
     pair.standby.start()
     await patient.transaction(lambda connection: insert(connection, 5))
@@ -66,6 +81,15 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
     pair.promote()
     while not await was_kept(patient, 6):
         pass
-    assert await kept(patient) == [1, 2, 3, 4, 5, 6]  # the standby had taken up what it missed before it confirmed 5
+    assert await kept(patient) == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        30,
+        40,
+    ]  # the standby had taken up what it missed before it confirmed 5
     for one in (database, patient):
         await one.close()

@@ -1,0 +1,70 @@
+"""What an append waits for: each round trip under the head makes all gateways wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.identity import Identity
+from spool.log.expectations import NOTHING
+from spool.log.partial_reports import Expectation, PartialReport
+from spool.log.values import Submission
+from spool.postgres.spool import PostgresSpool
+from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.registry.shared.bearers import key_is_good
+from spool.registry.shared.streams import agrees
+from spool.settings import SpoolSettings
+from spool.streams import SUM, Stream
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import open_node
+from tests.spool.contract.examples import NOON, Observed, add, call, point
+from tests.spool.postgres.append.round_trips import round_trips
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, PostgresSpool]]:
+    """Two gateways that commit only what they are told to."""
+    clock = MovedClock(NOON)
+    async with AsyncExitStack() as stack:
+        opened: list[PostgresSpool] = []
+        for _ in range(2):
+            node = await open_node(stack, fresh_schema, SpoolSettings(hold=10), clock, Observed())
+            stack.push_async_callback(node.close)
+            node.log._follower._task.cancel()
+            await add(node.log, call(1 + len(opened)))  # connects
+            opened.append(node)
+        yield opened[0], opened[1]
+
+
+async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path) -> None:
+    """Whether others committed before it or not, and whatever else changes with it."""
+    one, other = nodes
+    append = one.database.append
+    with round_trips(append, tmp_path) as alone:
+        await add(one.log, call(10), call(11), points=[point(5, at=NOON + 1)])
+    assert 2 == alone.count
+    await add(other.log, call(20))
+    with round_trips(append, tmp_path) as behind:
+        await add(one.log, call(12), heard=[b"r" * 16], keep=[PartialReport(b"half", 1.0, b"part")], pending=1,
+                  expects=[Expectation(b"half", NOTHING)])  # fmt: skip
+    assert 2 == behind.count
+    operation = UnitCostOperation(
+        id=b"u" * 16, stream="calls", stream_type="allocation", operation=SUM, value="1", start_time=NOON * NS
+    )
+    stream = Stream(name="calls", type="allocation", granularity=None, keys=None, created_at=0.0)
+    with round_trips(append, tmp_path) as counted:
+        await one.log.append(
+            Submission(topic=UNIT_COST, received=1, records=[operation], identities=[Identity(operation.id)],
+                       expects=[agrees(stream)])
+        )  # fmt: skip
+    assert 2 == counted.count
+    with round_trips(append, tmp_path) as refused, pytest.raises(Exception, match="key of this submission"):
+        await add(one.log, call(13), expects=[key_is_good(b"d" * 32)])
+    assert 2 == refused.count
