@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -204,53 +203,3 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
 def topic_of(route: str) -> str:
     """A route is named destination/topic."""
     return route.rpartition("/")[2]
-
-
-def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """What became of a submission's new records: `known` when it had none, `open`, `kept` or `removed`."""
-    if not terms.accepted:
-        return "known"
-    if terms.last < oldest:
-        return "removed"
-    return "kept" if terms.last < closed_below else "open"
-
-
-def whole_view(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between."""
-    whole = dict(view)
-    for part in parts:
-        for term in ("received", "records", "new", "duplicates", "amended"):
-            whole[term] += part[term]
-        for term in ("ignored", "rejected"):
-            whole[term] = dict(Counter(whole[term]) + Counter(part[term]))
-        whole["first_number"] = min(filter(None, (whole["first_number"], part["first_number"])), default=None)
-        whole["last_number"] = max(filter(None, (whole["last_number"], part["last_number"])), default=None)
-        whole["state"] = min(whole["state"], part["state"], key=_STATES.index)
-    return whole
-
-
-NO_LONGER_KEPT = "the receipt is older than spool.retention: the books have carried it forward"
-
-# Of a request that was kept in parts, the first that holds for one of them.
-_STATES = ("removed", "open", "kept", "known")
-
-
-def receipt_view(
-    receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
-) -> dict[str, Any]:
-    """What an operator is shown of a submission; `oldest` is the lowest number that is kept of its topic."""
-    return {
-        "id": receipt_id,
-        "topic": terms.topic,
-        "at": committed_at,
-        "received": terms.received,
-        "records": terms.records,
-        "new": terms.accepted,
-        "duplicates": terms.duplicates,
-        "amended": terms.amended,
-        "ignored": dict(terms.ignored),
-        "rejected": dict(terms.rejected),
-        "first_number": terms.first if terms.accepted else None,
-        "last_number": terms.last if terms.accepted else None,
-        "state": _receipt_state(terms, closed_below=closed_below, oldest=oldest),
-    }

@@ -1,5 +1,5 @@
 """
-Receipts: the place of a submission (its commit, its index there), sealed.
+Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of it.
 
 A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the tag, so
 equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here does not open.
@@ -11,13 +11,23 @@ import base64
 import binascii
 import hmac
 import struct
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
-from spool.errors import NotThere
+from spool.errors import EntryUnreadable, NotThere
 from spool.installation import derived
+from spool.log.books import Terms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
+NO_LONGER_KEPT = "the receipt is older than spool.retention: the books have carried it forward"
+
+# Of a request that was kept in parts, the first that holds for one of them.
+_STATES = ("removed", "open", "kept", "known")
+
+CommitTerms = tuple[float, Sequence[Terms] | None]  # when a commit was, and its terms; None when they are damaged
 
 
 class Sealer:
@@ -52,6 +62,82 @@ class Sealer:
 
     def _stream(self, tag: bytes) -> bytes:
         return blake2b(tag, key=self._stream_key, digest_size=_PLACE.size).digest()
+
+
+async def receipt_view(
+    receipt_id: str,
+    sealer: Sealer,
+    *,
+    find: Callable[[int], Awaitable[CommitTerms | None]],
+    closed_below: Callable[[str], int],
+    oldest: Callable[[str], Awaitable[int]],
+) -> dict[str, Any]:
+    """
+    What an operator is shown of a receipt. `find` reads a commit, `oldest` the lowest number kept of a topic.
+
+    NotThere for a receipt of another installation or one that is no longer kept.
+    """
+    commit, index = sealer.open(receipt_id)
+    found = await find(commit)
+    if found is None:
+        raise NotThere(NO_LONGER_KEPT)
+    committed_at, submissions = found
+    if submissions is None or index >= len(submissions):
+        raise EntryUnreadable("the row of this receipt's commit is damaged")
+    terms = submissions[index]
+    view = _view(
+        receipt_id,
+        terms,
+        committed_at=committed_at,
+        closed_below=closed_below(terms.topic),
+        oldest=await oldest(terms.topic),
+    )
+    parts = [
+        await receipt_view(part, sealer, find=find, closed_below=closed_below, oldest=oldest) for part in terms.before
+    ]
+    return _whole(view, parts)
+
+
+def _view(receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int) -> dict[str, Any]:
+    """What an operator is shown of a submission; `oldest` is the lowest number that is kept of its topic."""
+    return {
+        "id": receipt_id,
+        "topic": terms.topic,
+        "at": committed_at,
+        "received": terms.received,
+        "records": terms.records,
+        "new": terms.accepted,
+        "duplicates": terms.duplicates,
+        "amended": terms.amended,
+        "ignored": dict(terms.ignored),
+        "rejected": dict(terms.rejected),
+        "first_number": terms.first if terms.accepted else None,
+        "last_number": terms.last if terms.accepted else None,
+        "state": _receipt_state(terms, closed_below=closed_below, oldest=oldest),
+    }
+
+
+def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between."""
+    whole = dict(view)
+    for part in parts:
+        for term in ("received", "records", "new", "duplicates", "amended"):
+            whole[term] += part[term]
+        for term in ("ignored", "rejected"):
+            whole[term] = dict(Counter(whole[term]) + Counter(part[term]))
+        whole["first_number"] = min(filter(None, (whole["first_number"], part["first_number"])), default=None)
+        whole["last_number"] = max(filter(None, (whole["last_number"], part["last_number"])), default=None)
+        whole["state"] = min(whole["state"], part["state"], key=_STATES.index)
+    return whole
+
+
+def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
+    """What became of a submission's new records: `known` when it had none, `open`, `kept` or `removed`."""
+    if not terms.accepted:
+        return "known"
+    if terms.last < oldest:
+        return "removed"
+    return "kept" if terms.last < closed_below else "open"
 
 
 def _mixed(one: bytes, other: bytes) -> bytes:

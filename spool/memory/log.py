@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from spool import streams
 from spool.billing import drops as billing_drops
 from spool.clock import Clock
-from spool.errors import NotThere, SpoolUnavailable, Stale
+from spool.errors import SpoolUnavailable, Stale
 from spool.log import books, retention
 from spool.log.amendments import amended
 from spool.log.books import Terms
@@ -26,7 +26,7 @@ from spool.log.horizon import Horizon
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
 from spool.log.protocols import Observer
-from spool.log.receipts import Sealer
+from spool.log.receipts import CommitTerms, Sealer, receipt_view
 from spool.log.retention import Candidate, DrainRate, Progress, Reader
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
@@ -232,19 +232,13 @@ class MemoryLog:
         return self._horizon.changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        commit, index = self._sealer.open(receipt_id)
-        if commit not in self._commits:
-            raise NotThere(books.NO_LONGER_KEPT)
-        committed_at, submissions = self._commits[commit]
-        terms = submissions[index]
-        view = books.receipt_view(
-            receipt_id,
-            terms,
-            committed_at=committed_at,
-            closed_below=self.closed_below(terms.topic),
-            oldest=self.oldest(terms.topic),
-        )
-        return books.whole_view(view, [await self.receipt(part) for part in terms.before])
+        async def find(commit: int) -> CommitTerms | None:
+            return self._commits.get(commit)
+
+        async def oldest(topic: str) -> int:
+            return self.oldest(topic)
+
+        return await receipt_view(receipt_id, self._sealer, find=find, closed_below=self.closed_below, oldest=oldest)
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         return self._shapes.rows()

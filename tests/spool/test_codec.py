@@ -7,7 +7,7 @@ import random
 import pytest
 
 from spool.errors import EntryUnreadable
-from spool.log import codec
+from spool.log.entries import codec
 from spool.record import Inference, Record
 
 

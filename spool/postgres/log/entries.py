@@ -6,7 +6,6 @@ Functions of a connection, so that they work inside a transaction as well as bes
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
@@ -15,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from spool.errors import EntryUnreadable
-from spool.log import codec
 from spool.log.amendments import amended
-from spool.log.codec import EntryBody
 from spool.log.commits.following import by_topic
+from spool.log.entries import codec
+from spool.log.entries.codec import EntryBody
+from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -26,15 +26,6 @@ from spool.record import TOPICS, Inference, Record
 
 RAW_BYTES = 72  # of an undecoded record beside its own bytes
 DECODED = 6  # a decoded record takes that many times its packed bytes
-_log = logging.getLogger(__name__)
-
-
-class Damage(NamedTuple):
-    """An entry that was found damaged just now."""
-
-    first: int
-    records: int
-    reason: str
 
 
 class _Row(NamedTuple):
@@ -122,11 +113,6 @@ class Shelf:
 def code(topic: str) -> int:
     """The number of a topic in the rows."""
     return TOPICS.index(topic)
-
-
-def place_name(topic: str, first: int, count: int) -> str:
-    """What the checksum of an entry covers beside its bytes."""
-    return f"{topic}:{first}:{count}"
 
 
 def read_entries(
@@ -262,13 +248,10 @@ def _shelved(
 def _shelve(topic: str, row: _Row, data: bytes, shelf: Shelf) -> ShelvedEntry | EntryUnreadable:
     body = EntryBody(row.version, row.checksum, data)
     try:
-        packed = codec.checked(body, place_name(topic, row.first, row.records))
-        raws = codec.raws(packed)
+        raws, size = codec.stored_raws(body, topic, row.first, row.records)
     except EntryUnreadable as error:
         return error
-    if len(raws) != row.records:
-        return EntryUnreadable(f"the entry holds {len(raws)} records in place of {row.records}")
-    return shelf.put(topic, row.first, raws, len(packed))
+    return shelf.put(topic, row.first, raws, size)
 
 
 def _fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
@@ -279,11 +262,6 @@ def _fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, 
 def _checked(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Iterator[tuple[int, dict[str, object]]]:
     for number, checksum, packed in rows:
         try:
-            if codec.checksum(packed, f"{topic}:{number}") != checksum:
-                raise EntryUnreadable("the amendment's checksum does not match")
-            yield number, codec.unpack_fields(packed)
+            yield number, codec.checked_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
-            _log.warning(
-                "an amendment is damaged, its record stays as it first came",
-                extra={"action": "amendment_damaged", "topic": topic, "number": number, "reason": str(error)},
-            )
+            log_damaged_amendment(topic, number, error)

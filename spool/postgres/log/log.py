@@ -16,15 +16,16 @@ from uuid import UUID, uuid4
 
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC
-from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
+from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import Whereabouts
+from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.plan import Answer, check
 from spool.log.protocols import Observer
-from spool.log.receipts import Sealer
+from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
 from spool.log.values import Books, Entry, LogStats, Receipt, Submission
 from spool.postgres.database import Connection, Database
@@ -33,7 +34,7 @@ from spool.postgres.log.attempts import AttemptWriter, Move, Versions, nothing_m
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import Damage, code, oldest, read_entries
+from spool.postgres.log.entries import code, oldest, read_entries
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
 from spool.postgres.log.horizon import PostgresHorizon
@@ -217,12 +218,7 @@ class PostgresLog:
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Mark damaged entries once, count and log their records."""
-        for one in damage:
-            _log.error(
-                "an entry is damaged and set aside",
-                extra={"action": "entry_damaged", "topic": topic, "first": one.first, "records": one.records,
-                       "reason": one.reason},
-            )  # fmt: skip
+        log_damage(topic, damage)
         found = sorted({one.first: one.records for one in damage}.items())
         facts = {
             "topic": code(topic),
@@ -245,23 +241,13 @@ class PostgresLog:
         return self._horizon.changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        commit, index = self._sealer.open(receipt_id)
-        found = await self._database.read(partial(store.read_commit, self._database, commit=commit))
-        if found is None:
-            raise NotThere(books.NO_LONGER_KEPT)
-        committed_at, submissions = found
-        if submissions is None or index >= len(submissions):
-            raise EntryUnreadable("the row of this receipt's commit is damaged")
-        terms = submissions[index]
-        oldest_kept = await self._database.read(partial(oldest, self._database, topic=terms.topic))
-        view = books.receipt_view(
+        return await receipt_view(
             receipt_id,
-            terms,
-            committed_at=committed_at,
-            closed_below=self.closed_below(terms.topic),
-            oldest=oldest_kept,
+            self._sealer,
+            find=lambda commit: self._database.read(partial(store.read_commit, self._database, commit=commit)),
+            closed_below=self.closed_below,
+            oldest=lambda topic: self._database.read(partial(oldest, self._database, topic=topic)),
         )
-        return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         await finds.book_all(self._database)

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from spool.log import books
 from spool.log.commits.following import by_topic
+from spool.log.entries.damage import Damage
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import Damage, Shelf, read_entries
+from spool.postgres.log.entries import Shelf, read_entries
 from spool.postgres.log.finds import total, unbooked
 from spool.record import TOPICS
 

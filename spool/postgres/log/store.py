@@ -13,17 +13,18 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from spool.log import books, codec, runs
-from spool.log.books import Terms
+from spool.log import books, runs
 from spool.log.commits.following import CommitRow, Following, by_topic, of_topics, pack_ids
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.entries import codec
 from spool.log.expectations import NOTHING
 from spool.log.plan import Plan
+from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import KeptRecords, Shelf, code, place_name
+from spool.postgres.log.entries import KeptRecords, Shelf, code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
 
@@ -173,7 +174,7 @@ def _entries(plan: Plan, period: int, topic: str, records: list[Record]) -> list
     rows: list[tuple[Any, ...]] = []
     first = plan.first[topic]
     for part, packed in codec.cut(records):
-        body = codec.seal(packed, place_name(topic, first, len(part)))
+        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
         rows.append((code(topic), first, len(part), period, plan.at, body.version, body.checksum, body.data))
         first += len(part)
     return rows
@@ -184,7 +185,7 @@ def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, by
     rows = []
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
-        rows.append((code(topic), number, codec.checksum(packed, f"{topic}:{number}"), packed))
+        rows.append((code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed))
     return rows
 
 
@@ -205,8 +206,8 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
-def read_commit(database: Database, connection: Connection, commit: int) -> tuple[float, list[Terms] | None] | None:
-    """When it was and its terms, None for these when they are damaged; None when it was carried forward."""
+def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
+    """When it was and its terms; None when it was carried forward."""
     row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.checked_terms(row[2], row[1])) if row else None
 

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
-from spool.log import books, codec, runs
+from spool.log import books, runs
 from spool.log.conflicts import Conflict
+from spool.log.entries import codec
 from spool.record import TOPICS, unpack
-from spool.sqlite.log.entries import place_name
 
 # What reading a value raises that is not what it was written as.
 VALUE_ERRORS = (
@@ -84,12 +84,12 @@ def _entry(row: Row) -> bool:
     if row["damaged"]:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
-    return codec.checksum(row["body"], place_name(row["topic"], row["first"], row["count"])) == checksum
+    return codec.checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"])) == checksum
 
 
 def _amendment(row: Row) -> bool:
     checksum: int = row["checksum"]
-    return codec.checksum(row["fields"], f"{row['topic']}:{row['number']}") == checksum
+    return codec.checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
 
 
 def _commit(row: Row) -> bool:

@@ -6,7 +6,6 @@ Functions of a connection, so that they work inside a transaction as well as on 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,9 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from spool.errors import EntryUnreadable
-from spool.log import codec
 from spool.log.amendments import amended
-from spool.log.codec import EntryBody
+from spool.log.entries import codec
+from spool.log.entries.codec import EntryBody, checked_fields
+from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
 from spool.record import Inference, Record
 from spool.sqlite.database import damage as damage_error
@@ -28,7 +28,6 @@ from spool.sqlite.log import queries
 RAW_BYTES = 72  # of an undecoded record beside its own bytes
 DECODED = 6  # a decoded record takes that many times its packed bytes
 _NUMBERS = {int, float}
-_log = logging.getLogger(__name__)
 
 
 class EntryRow(NamedTuple):
@@ -114,19 +113,6 @@ class EntryCache:
                 self.bytes -= self._kept.pop((topic, first)).size
 
 
-class Damage(NamedTuple):
-    """An entry that was found damaged just now."""
-
-    first: int
-    records: int
-    reason: str
-
-
-def place_name(topic: str, first: int, count: int) -> str:
-    """What the checksum of an entry covers beside its bytes."""
-    return f"{topic}:{first}:{count}"
-
-
 def read_entries(
     connection: sqlite3.Connection,
     topic: str,
@@ -191,13 +177,6 @@ def read_record(
     return None
 
 
-def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dict[str, object]:
-    """An amendment's fields; EntryUnreadable when they changed on disk."""
-    if not isinstance(packed, bytes) or codec.checksum(packed, f"{topic}:{number}") != checksum:
-        raise EntryUnreadable("the amendment's checksum does not match")
-    return codec.unpack_fields(packed)
-
-
 def accepted(connection: sqlite3.Connection, topic: str) -> int:
     """The highest number given in a topic; 0 before the first."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
@@ -219,12 +198,7 @@ def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[li
         raise EntryUnreadable(str(error)) from error
     if found is None or not isinstance(found[0], bytes):
         raise EntryUnreadable("the entry has no body")
-    body = EntryBody(row.version, row.checksum, found[0])
-    packed = codec.checked(body, place_name(topic, row.first, row.records))
-    raws = codec.raws(packed)
-    if len(raws) != row.records:
-        raise EntryUnreadable(f"the entry holds {len(raws)} records in place of {row.records}")
-    return raws, len(packed)
+    return codec.stored_raws(EntryBody(row.version, row.checksum, found[0]), topic, row.first, row.records)
 
 
 def _entry(
@@ -255,10 +229,7 @@ def _amendments(connection: sqlite3.Connection, topic: str, first: int, last: in
         try:
             found[number] = checked_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
-            _log.warning(
-                "an amendment is damaged, its record stays as it first came",
-                extra={"action": "amendment_damaged", "topic": topic, "number": number, "reason": str(error)},
-            )
+            log_damaged_amendment(topic, number, error)
     return found
 
 

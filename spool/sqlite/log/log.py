@@ -14,16 +14,17 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC, mount_of
-from spool.errors import EntryUnreadable, NotThere, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
+from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
+from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
 from spool.log.observation import notify
 from spool.log.plan import Answer, Plan, Planner, check
 from spool.log.protocols import Observer
-from spool.log.receipts import Sealer
+from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.record import TOPICS
@@ -31,7 +32,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
-from spool.sqlite.log.entries import Damage, EntryCache, oldest, read_entries
+from spool.sqlite.log.entries import EntryCache, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
 from spool.sqlite.log.rest import Rest
@@ -272,12 +273,7 @@ class SqliteLog:
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Mark damaged entries once, count and log their records."""
-        for one in damage:
-            _log.error(
-                "an entry is damaged and set aside",
-                extra={"action": "entry_damaged", "topic": topic, "first": one.first, "records": one.records,
-                       "reason": one.reason},
-            )  # fmt: skip
+        log_damage(topic, damage)
 
         def mark(connection: sqlite3.Connection) -> None:
             for one in damage:
@@ -304,24 +300,13 @@ class SqliteLog:
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         with self._translated():
-            commit, index = self._sealer.open(receipt_id)
-            row = await self._database.read(partial(store.read_commit, commit=commit))
-            if row is None:
-                raise NotThere(books.NO_LONGER_KEPT)
-            committed_at, checksum, packed = row
-            submissions = books.checked_terms(packed, checksum)
-            if submissions is None or index >= len(submissions):
-                raise EntryUnreadable("the row of this receipt's commit is damaged")
-            terms = submissions[index]
-            oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
-            view = books.receipt_view(
+            return await receipt_view(
                 receipt_id,
-                terms,
-                committed_at=committed_at,
-                closed_below=self.closed_below(terms.topic),
-                oldest=oldest_kept,
+                self._sealer,
+                find=lambda commit: self._database.read(partial(store.read_commit, commit=commit)),
+                closed_below=self.closed_below,
+                oldest=lambda topic: self._database.read(partial(oldest, topic=topic)),
             )
-            return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         with self._translated():

@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 
-from spool.log import books, codec, duplicates, event_types, runs, shapes
-from spool.log.codec import pack_fields
+from spool.log import books, duplicates, event_types, runs, shapes
 from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.entries import codec
 from spool.log.expectations import version_of
 from spool.log.horizon import Committed
 from spool.log.plan import Plan
+from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record, names_of
 from spool.sqlite import billing_drops, partial_reports, streams
@@ -30,9 +31,7 @@ from spool.sqlite.log import queries
 from spool.sqlite.log.entries import (
     EntryCache,
     EntryRow,
-    checked_fields,
     oldest,
-    place_name,
     read_entries,
     read_record,
 )
@@ -100,7 +99,7 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
 def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record]) -> None:
     first = plan.first[topic]
     for part, packed in codec.cut(records):
-        body = codec.seal(packed, place_name(topic, first, len(part)))
+        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
         connection.execute(
             queries.ADD_ENTRY, (topic, first, len(part), plan.at, body.version, body.checksum, body.data)
         )
@@ -111,9 +110,9 @@ def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, recor
 def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
     for (topic, number), fields in plan.amendments.items():
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
-        merged = {**checked_fields(topic, number, *before), **fields} if before else fields
-        packed = pack_fields(merged)
-        checksum = codec.checksum(packed, f"{topic}:{number}")
+        merged = {**codec.checked_fields(topic, number, *before), **fields} if before else fields
+        packed = codec.pack_fields(merged)
+        checksum = codec.checksum(packed, codec.amendment_place(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
@@ -147,10 +146,10 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
     connection.execute(queries.BOUND_EVENT_TYPES, (event_types.MAX_TYPES,))
 
 
-def read_commit(connection: sqlite3.Connection, commit: int) -> tuple[float, int, bytes] | None:
-    """When, checksum and packed terms of a commit; None when it was carried forward."""
-    row: tuple[float, int, bytes] | None = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return row
+def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
+    """When it was and its terms; None when it was carried forward."""
+    row = connection.execute(queries.COMMIT, (commit,)).fetchone()
+    return (row[0], books.checked_terms(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:

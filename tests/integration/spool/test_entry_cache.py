@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spool.log import codec
+from spool.log.entries import codec
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Inference, Record
 from spool.settings import SpoolSettings

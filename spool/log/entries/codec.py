@@ -62,6 +62,16 @@ def seal(packed: bytes, place: str) -> EntryBody:
     return EntryBody(VERSION, checksum(data, place), data)
 
 
+def entry_place(topic: str, first: int, count: int) -> str:
+    """What the checksum of an entry covers beside its bytes."""
+    return f"{topic}:{first}:{count}"
+
+
+def amendment_place(topic: str, number: int) -> str:
+    """What the checksum of an amendment covers beside its bytes."""
+    return f"{topic}:{number}"
+
+
 def checksum(data: bytes, place: str) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
@@ -80,6 +90,15 @@ def checked(body: EntryBody, place: str) -> bytes:
     if not decompressor.eof:
         raise EntryUnreadable("the entry ends early or is too large")
     return packed
+
+
+def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], int]:
+    """The records of a stored entry, undecoded, and how many bytes they are packed; EntryUnreadable when damaged."""
+    packed = checked(body, entry_place(topic, first, count))
+    found = raws(packed)
+    if len(found) != count:
+        raise EntryUnreadable(f"the entry holds {len(found)} records in place of {count}")
+    return found, len(packed)
 
 
 def raws(packed: bytes) -> list[msgspec.Raw]:
@@ -102,6 +121,13 @@ def record(raw: msgspec.Raw) -> Record:
 def pack_fields(fields: Mapping[str, Any]) -> bytes:
     """An amendment's fields."""
     return _encoder.encode(fields)
+
+
+def checked_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
+    """An amendment's fields; EntryUnreadable when they changed on disk."""
+    if not isinstance(packed, bytes) or checksum(packed, amendment_place(topic, number)) != checksum_kept:
+        raise EntryUnreadable("the amendment's checksum does not match")
+    return unpack_fields(packed)
 
 
 def unpack_fields(packed: bytes) -> dict[str, Any]:
