@@ -7,8 +7,9 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from spool.container_files import rows
+from spool.container_files.row_sums import SummedContainerRows, SumQueries
 from spool.container_files.rows import ContainerFileMoved
-from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.container_files.values import BookChange, ClusterIdentity, ContainerFile
 from spool.listing import ListPage, ListQuery
 from spool.postgres.database import Connection, Database, UniqueViolation
 from spool.postgres.lists import read_page
@@ -56,9 +57,13 @@ _WHERE: Mapping[str, str] = {
     " ORDER BY announced_at, id",
 }
 
+_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, open=_OPEN)
 
-class PostgresContainerRows:
+
+class PostgresContainerRows(SummedContainerRows):
     """See `spool.container_files.rows.ContainerRows`."""
+
+    sums = _SUMS
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -114,25 +119,6 @@ class PostgresContainerRows:
             await self._database.transaction(work)
         except UniqueViolation as error:
             raise ContainerFileMoved from error
-
-    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        return {(kind, term): (n, carried) for kind, term, n, carried in await self._all(_BOOKS)}
-
-    async def count(self) -> Mapping[tuple[str, str], int]:
-        return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
-
-    async def clusters(self) -> Sequence[ClusterFiles]:
-        return [
-            ClusterFiles(identity=ClusterIdentity(account, region, name), waiting=waiting, bytes=size, newest=newest)
-            for account, region, name, waiting, size, newest in await self._all(_CLUSTERS)
-        ]
-
-    async def waiting(self) -> WaitingFiles:
-        [(files, size, oldest)] = await self._all(_WAITING)
-        return WaitingFiles(files=files, bytes=size, oldest=oldest)
-
-    async def open_by_key(self) -> Mapping[str, int]:
-        return dict(await self._all(_OPEN))
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         sql = self._database.sql

@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from spool.container_files import rows
-from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.container_files.row_sums import SummedContainerRows, SumQueries
+from spool.container_files.values import BookChange, ClusterIdentity, ContainerFile
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.sqlite.database import Database
@@ -54,8 +55,12 @@ _WHERE: Mapping[str, str] = {
     " ORDER BY announced_at",
 }
 
+_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, open=_OPEN)
 
-class SqliteContainerRows:
+
+class SqliteContainerRows(SummedContainerRows):
+    sums = _SUMS
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -110,26 +115,6 @@ class SqliteContainerRows:
             await self._database.transaction(work)
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"container metrics cannot be written: {error}") from error
-
-    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        rows = await self._all(_BOOKS)
-        return {(kind, term): (n, carried) for kind, term, n, carried in rows}
-
-    async def count(self) -> Mapping[tuple[str, str], int]:
-        return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
-
-    async def clusters(self) -> Sequence[ClusterFiles]:
-        return [
-            ClusterFiles(identity=ClusterIdentity(account, region, name), waiting=waiting, bytes=size, newest=newest)
-            for account, region, name, waiting, size, newest in await self._all(_CLUSTERS)
-        ]
-
-    async def waiting(self) -> WaitingFiles:
-        [(files, size, oldest)] = await self._all(_WAITING)
-        return WaitingFiles(files=files, bytes=size, oldest=oldest)
-
-    async def open_by_key(self) -> Mapping[str, int]:
-        return dict(await self._all(_OPEN))
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         def row(found: sqlite3.Row) -> ContainerFile:
