@@ -57,6 +57,29 @@ class Schema:
         )
 
 
+def storage_table(folder: Path, *, dsn: str, schema: str, durability: str = LOCAL, more: str = "") -> str:
+    """
+    For every gateway of one installation: its address and its secret are in `folder`.
+
+    `more` are further lines of the table.
+    """
+    dsn_file, secret_file = folder / "dsn", folder / "installation.secret"
+    dsn_file.touch(mode=0o600)
+    dsn_file.write_text(dsn)
+    if not secret_file.exists():
+        secret_file.touch(mode=0o600)
+        secret_file.write_bytes(os.urandom(32))
+    return f"""
+[storage]
+engine = "postgres"
+dsn_file = "{dsn_file}"
+schema = "{schema}"
+secret_file = "{secret_file}"
+durability = "{durability}"
+{more}
+"""
+
+
 class Server:
     """One PostgreSQL server in a folder of its own."""
 

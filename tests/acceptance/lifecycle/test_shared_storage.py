@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -17,7 +16,7 @@ import pytest
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.clients.loopback import Loopback, body_of
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
@@ -27,13 +26,7 @@ CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = ""
-[storage]
-engine = "postgres"
-dsn_file = "{folder}/tollhouse.dsn"
-secret_file = "{folder}/secret"
-schema = "{schema}"
-durability = "local"
-node_name = "{name}"
+{storage}
 [spool]
 hold = "0s"
 max_bytes = "1GiB"
@@ -86,15 +79,18 @@ def sink() -> Iterator[Sink]:
 def gateways(installations: Any, new_schema: Any, sink: Sink, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
     """Two on one storage; the first one runs the route."""
     schema: Schema = new_schema()
-    (tmp_path / "tollhouse.dsn").write_text(schema.dsn)
-    (tmp_path / "secret").write_bytes(os.urandom(32))
-    (tmp_path / "secret").chmod(0o600)
-    named = {"folder": tmp_path, "schema": schema.name, "url": sink.url}
-    first, second = (installations(name, config=CONFIG.format(name=name, **named)) for name in ("a", "b"))
+    first, second = (
+        installations(name, config=CONFIG.format(storage=_storage(tmp_path, schema, name), url=sink.url))
+        for name in ("a", "b")
+    )
     first.start()
     wait_for(lambda: ROUTE in run_by(first, "a"), 60, "the first gateway runs the route")
     second.start()
     return first, second
+
+
+def _storage(folder: Path, schema: Schema, name: str) -> str:
+    return storage_table(folder, dsn=schema.dsn, schema=schema.name, more=f'node_name = "{name}"')
 
 
 def run_by(gateway: Tollhouse, name: str) -> list[str]:

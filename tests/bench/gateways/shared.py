@@ -17,22 +17,14 @@ import psycopg
 from psycopg import sql
 
 from spool.log.runs import SPACE, packed
+from spool.settings import REPLICATED
 from tests.acceptance.conftest import Tollhouse
 from tests.bench.server import meters
 from tests.bench.server.rounds import LoadSink, job_of, load_figures, start_load
 from tests.bench.server.scenarios import Scenario
 from tests.bench.server.targets import SCOPES, Running
-from tests.spool.postgres_cluster import Pair, Server
+from tests.spool.postgres_cluster import Pair, Server, storage_table
 
-STORAGE = """
-[storage]
-engine = "postgres"
-dsn_file = "{folder}/dsn"
-schema = "{schema}"
-secret_file = "{folder}/installation.secret"
-durability = "replicated"
-node_name = "node-{number}"
-"""
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
@@ -77,10 +69,9 @@ def gateways(folder: Path, sink: str, *, count: int, pair: Pair | None, schema: 
         running: list[Running] = []
         key = ""
         for number in range(count):
-            storage = STORAGE.format(folder=folder, schema=schema, number=number) if pair else ""
+            storage = _replicated(folder, pair, schema, number) if pair else ""
             one = Tollhouse(folder / f"node-{number}", CONFIG.format(sink=sink, storage=storage))
             if pair and not number:
-                write_secret(folder / "dsn", pair.dsn)
                 one.run("storage", "init")
             if not key:
                 key = one.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
@@ -93,9 +84,9 @@ def gateways(folder: Path, sink: str, *, count: int, pair: Pair | None, schema: 
         yield running
 
 
-def write_secret(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
+def _replicated(folder: Path, pair: Pair, schema: str, number: int) -> str:
+    name = f'node_name = "node-{number}"'
+    return storage_table(folder, dsn=pair.dsn, schema=schema, durability=REPLICATED, more=name)
 
 
 def measure(
@@ -154,9 +145,7 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float:
 def join_s(folder: Path, sink: str, pair: Pair, ids: int) -> tuple[float, float]:
     """Seconds until a gateway is ready on a database with so many known ids, and its memory in MiB."""
     schema = "joined"
-    write_secret(folder / "dsn", pair.dsn)
-    storage = STORAGE.format(folder=folder, schema=schema, number=0)
-    one = Tollhouse(folder / "joins", CONFIG.format(sink=sink, storage=storage))
+    one = Tollhouse(folder / "joins", CONFIG.format(sink=sink, storage=_replicated(folder, pair, schema, 0)))
     one.run("storage", "init")
     add_ids(pair.dsn, schema, ids)
     began = time.perf_counter()

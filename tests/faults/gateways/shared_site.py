@@ -15,19 +15,13 @@ from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.faults.gateways.balanced import BalancedOracle
 from tests.faults.site import Verdict
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
+from tests.spool.postgres_cluster import storage_table
 
 CONFIG = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = ""
-[storage]
-engine = "postgres"
-dsn_file = "{dsn_file}"
-schema = "{schema}"
-secret_file = "{secret_file}"
-durability = "local"
-commit_timeout = "5s"
-node_name = "{name}"
+{storage}
 [spool]
 max_bytes = "1GiB"
 hold = "{hold}"
@@ -61,18 +55,18 @@ class SharedSite:
         folder.mkdir()
         self.dsn, self.schema = dsn, schema
         self.upstream = ScriptedUpstream(rng)
-        (folder / "dsn").write_text(dsn)
+        (folder / "upstream.key").touch(mode=0o600)
         (folder / "upstream.key").write_text("upstream-secret\n")
-        for file in folder.iterdir():
-            file.chmod(0o600)
         self.gateways = [
             Tollhouse(
                 folder / f"node-{number}",
                 CONFIG.format(
-                    dsn_file=folder / "dsn",
-                    schema=schema,
-                    secret_file=folder / "installation.secret",
-                    name=f"node-{number}",
+                    storage=storage_table(
+                        folder,
+                        dsn=dsn,
+                        schema=schema,
+                        more=f'commit_timeout = "5s"\nnode_name = "node-{number}"',
+                    ),
                     hold=hold,
                     url=self.upstream.url,
                     upstream_secret=folder / "upstream.key",
