@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys from one address at once, then one every two seconds
 GUESSES_PER_S = 0.5
+MOST_BEARERS = 10_000  # kept between requests
 _DEFAULTS = ServerSettings()
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # of what these bring nothing is kept once the key has ended
 
@@ -86,6 +87,7 @@ class Access:
         self._legacy: LegacyKey | None = None
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
+        self._bearers: dict[int, tuple[Key, Bearer]] = {}  # of keys as they were when they last came
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
         self._seen: dict[int, float] = {}  # last access of keys since start
         self._unwritten: set[int] = set()
@@ -99,6 +101,7 @@ class Access:
         self._legacy = legacy
         self._accept_bearer = settings.accept_bearer
         self._chain_keys = settings.chain_keys
+        self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
         if rates != self._rates:  # else what keys have used of them stays
             self._rates = rates
@@ -136,6 +139,8 @@ class Access:
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
         """Count against the key's limits; Refusal 429 while an earlier charge is not paid off."""
+        if not self._limits:
+            return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
             # A request is refused for the bytes of those before it, too: its own are not read then.
@@ -233,17 +238,20 @@ class Access:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
-        naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
-        is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
+        bearer = self._bearer_of(key)
         expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
-        return Bearer(
-            key.name,
-            key.granted,
-            key.labels,
-            may_chain=bool(naming),
-            is_gateway=is_gateway,
-            expects=() if expectation is None else (expectation,),
-        )
+        return bearer if expectation is None else replace(bearer, expects=(expectation,))
+
+    def _bearer_of(self, key: Key) -> Bearer:
+        known, bearer = self._bearers.get(key.id, (None, None))
+        if bearer is None or known is not key:  # a key that was changed is another object
+            naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
+            is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
+            bearer = Bearer(key.name, key.granted, key.labels, may_chain=bool(naming), is_gateway=is_gateway)
+            if len(self._bearers) >= MOST_BEARERS:
+                self._bearers.clear()
+            self._bearers[key.id] = key, bearer
+        return bearer
 
     def _find(self, secret: str) -> Key | None:
         if self._legacy and self._legacy.matches(secret):

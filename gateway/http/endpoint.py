@@ -122,7 +122,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
     if row.checks_query and row.lists is None:
         check_parameters(request, (*row.required, *row.optional), row.repeated)
     with receivers.budget.lease(bearer.name) as lease:
-        admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
+        admitted: KeyRequest[object] = KeyRequest(
+            http=request, body=None, services=services, bearer=bearer, lease=lease
+        )
         if row.body is not None:
             max_bytes, setting = _limit(row, services)
             try:

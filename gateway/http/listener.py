@@ -96,6 +96,11 @@ class Connection(web.RequestHandler):
                 return
         super().data_received(data)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp calls this behind every body, to parse what was held back: nothing is, unless reading was paused."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def _refuse_grpc(self) -> None:
         _log.warning(
             "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to http/protobuf",

@@ -75,6 +75,8 @@ def check_json(request: web.Request) -> None:
 def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
     """Refusal 400 unless the query holds only these parameters, those of `once` at most once."""
     query = request.query
+    if not query:
+        return
     if set(query) - {*once, *repeated} or any(len(query.getall(name)) > 1 for name in once if name in query):
         kinds = [f"{', '.join(once)}, each once"] if once else []
         kinds += [f"{', '.join(repeated)}, also repeatedly"] if repeated else []

@@ -67,6 +67,8 @@ class Intake:
         what was kept of it is known by then: everything that could not be recognised again is in the last
         part.
         """
+        if not outcome.packed:  # its own only part
+            return await self._keep(outcome, bearer, pending or PendingChange(), ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
         for part in outcome.parts():

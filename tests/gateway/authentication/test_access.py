@@ -88,6 +88,24 @@ async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -> None:
+    """What was changed of a key, or of the settings, counts from its next request on."""
+    access = Access(registry, ServerSettings(chain_keys=()), clock=clock)
+    secret = await a_key(registry, labels={"team": "search"}, scopes=[INGEST])
+    before = access.admit(secret, INGEST, address=HERE)
+    assert ("search team", {"team": "search"}, False) == (before.name, before.labels, before.may_chain)
+    await registry.keys.edit(
+        "search team", new_name="site-1", labels={"team": "ads"}, scopes=[BILLING_DROP], actor=ACTOR
+    )
+    assert "missing_scope" == refused(access, secret).type
+    after = access.admit(secret, BILLING_DROP, address=HERE)
+    assert ("site-1", {"team": "ads"}, False) == (after.name, after.labels, after.may_chain)
+    access.configure(ServerSettings(chain_keys=("site-*",)), None)
+    chained = access.admit(secret, BILLING_DROP, address=HERE)
+    assert (True, True) == (chained.may_chain, chained.is_gateway)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
 async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
     """401 that says to send the key alone; server.accept_bearer admits it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -20,10 +21,15 @@ async def boom(_: web.Request) -> web.Response:
     raise LookupError("th_secret")
 
 
+async def size(request: web.Request) -> web.Response:
+    return web.Response(text=f"<{len(await request.read())}>")
+
+
 @pytest_asyncio.fixture
 async def listener() -> AsyncIterator[Listener]:
-    application = web.Application()
+    application = web.Application(client_max_size=1024 * 1024)
     application.router.add_get("/boom", boom)
+    application.router.add_post("/size", size)
     made = Listener(application)
     await made.start("127.0.0.1:0")
     yield made
@@ -52,6 +58,15 @@ async def test_a_broken_request_is_not_quoted(
     assert 400 == answer.status
     assert "bad_request" == json.loads(answer.body)["error"]["type"]
     assert "th_secret" not in answer.body.decode() + caplog.text
+
+
+@pytest.mark.asyncio
+async def test_requests_that_come_together_are_answered_in_order(listener: Listener) -> None:
+    """Many on one connection before the first answer, some with bodies for which reading is paused."""
+    sizes = [300_000 if number % 7 == 3 else number for number in range(60)]
+    requests = [raw.post("/size", b"x" * n, close=False) for n in sizes]
+    said = await raw.talk(listener.port, b"".join(requests) + raw.post("/size", b"end"))
+    assert [f"<{n}>" for n in (*sizes, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
 @pytest.mark.asyncio
