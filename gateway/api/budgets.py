@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
 Measure = Literal["cost", "tokens", "calls"]
-Wanted = Literal["Y", "N"]
+YesNo = Literal["Y", "N"]
 
 
 class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -71,14 +71,14 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     view: ViewName
     planned_limits: PlannedLimits = {}
-    alerts: dict[str, Wanted] = {}
+    alerts: dict[str, YesNo] = {}
     cost_type: Literal["real_cost"] = "real_cost"
     granularity: Granularity | None = None
     default_amount: str | int | None = None
     time_zone: str = "UTC"
     measure: Measure = "cost"
     per: str | None = None
-    forecast_alerts: dict[str, Wanted] = {}
+    forecast_alerts: dict[str, YesNo] = {}
     channels: list[str] = []
     silence: Silence | None = None
 
@@ -89,14 +89,14 @@ class BudgetChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str | msgspec.UnsetType = msgspec.UNSET
     view: ViewName | msgspec.UnsetType = msgspec.UNSET
     planned_limits: PlannedLimits | msgspec.UnsetType = msgspec.UNSET
-    alerts: dict[str, Wanted] | msgspec.UnsetType = msgspec.UNSET
+    alerts: dict[str, YesNo] | msgspec.UnsetType = msgspec.UNSET
     cost_type: Literal["real_cost"] | msgspec.UnsetType = msgspec.UNSET
     granularity: Granularity | msgspec.UnsetType = msgspec.UNSET
     default_amount: str | int | msgspec.UnsetType | None = msgspec.UNSET
     time_zone: str | msgspec.UnsetType = msgspec.UNSET
     measure: Measure | msgspec.UnsetType = msgspec.UNSET
     per: str | msgspec.UnsetType | None = msgspec.UNSET
-    forecast_alerts: dict[str, Wanted] | msgspec.UnsetType = msgspec.UNSET
+    forecast_alerts: dict[str, YesNo] | msgspec.UnsetType = msgspec.UNSET
     channels: list[str] | msgspec.UnsetType = msgspec.UNSET
     silence: Silence | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -111,7 +111,7 @@ class BudgetItem(msgspec.Struct, kw_only=True):
     name: str
     view: ViewName
     planned_limits: PlannedLimits
-    alerts: dict[str, Wanted]
+    alerts: dict[str, YesNo]
     cost_type: str
     granularity: Granularity
     created: str
@@ -120,7 +120,7 @@ class BudgetItem(msgspec.Struct, kw_only=True):
     time_zone: str
     measure: Measure
     per: str | None
-    forecast_alerts: dict[str, Wanted]
+    forecast_alerts: dict[str, YesNo]
     channels: list[str]
     silence: Silence | None
     problem: str | None

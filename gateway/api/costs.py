@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -28,7 +28,6 @@ from spool.listing import ListPage
 from spool.record import NS, rfc3339
 
 PAGE = 10_000
-Wanted: TypeAlias = "dict[str, tuple[str, ...]]"  # dimension -> values
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
@@ -157,7 +156,7 @@ class _Rows:
             raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
         known = self._ledger.dimensions()
         include = {name: values for name, values in asked.items() if name in known}
-        exclude: Wanted = {}
+        exclude: dict[str, tuple[str, ...]] = {}
         if "filters" in asked:
             more, exclude = _filters(asked["filters"][0], known)
             for name in include.keys() & more.keys():
@@ -198,7 +197,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
         raise _wrong(f"this is more than {most} periods; take a shorter span or a coarser granularity")
 
 
-def _filters(text: str, known: Sequence[str]) -> tuple[Wanted, Wanted]:
+def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
     try:
         given = orjson.loads(text)
@@ -206,8 +205,8 @@ def _filters(text: str, known: Sequence[str]) -> tuple[Wanted, Wanted]:
         given = None
     if not isinstance(given, dict):
         raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
-    include: Wanted = {}
-    exclude: Wanted = {}
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
     for name, wanted in given.items():
         dimension = name.removeprefix("!")
         if dimension not in known:

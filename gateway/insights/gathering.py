@@ -116,7 +116,7 @@ class _Ledger:
             until=self._until,
             granularity=per,
             group_by=[name for name in by if name in self._known],
-            include={name: [value] for name, value in only.items()},
+            include={name: (value,) for name, value in only.items()},
         )
         return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
 

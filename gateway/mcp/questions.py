@@ -9,13 +9,12 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.api.costs import Wanted
 from gateway.api.views import usable_view
 from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from spool.errors import Invalid
-from spool.ledger.queries import TOTAL, CostQuery, within
+from spool.ledger.queries import TOTAL, CostQuery, Wanted, within
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -57,8 +56,8 @@ async def question(
         if name not in known:
             raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
-    include: Wanted = {}
-    exclude: Wanted = {}
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for name, values in filters.items():
         dimension = _dimension(name)

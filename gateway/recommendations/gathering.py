@@ -86,7 +86,7 @@ async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
         until=midnight,
         granularity="hourly",
         group_by=[name for name in _WORK if name in known],
-        include={"user": [""]},
+        include={"user": ("",)},
         measures=("calls",),
     )
     found: dict[Work, dict[int, int]] = defaultdict(dict)

@@ -46,7 +46,7 @@ def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> in
 
 async def _cost(ledger: Ledger, each: Recommendation, since: int, until: int) -> CostRow | None:
     known = ledger.own_dimensions()
-    include = {name: [value] for name, value in each.saving.measured_by.items() if name in known}
+    include = {name: (value,) for name, value in each.saving.measured_by.items() if name in known}
     query = CostQuery(since=_at(since), until=_at(until), granularity=TOTAL, include=include)
     return next(iter(await ledger.costs(query)), None)
 

@@ -145,7 +145,7 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
     if until <= since:
         return {}
     query = CostQuery(
-        since=since, until=until, granularity="hourly", include={"provider": [provider]}, measures=_TOKENS
+        since=since, until=until, granularity="hourly", include={"provider": (provider,)}, measures=_TOKENS
     )
     found = {}
     for row in await ledger.costs(query):

@@ -25,7 +25,7 @@ COST_TYPES = {
     "saved_cost": "saved",
 }
 
-Wanted = Mapping[str, Sequence[str]]  # values by dimension
+Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ divide it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -16,11 +16,10 @@ from math import prod
 from spool.ledger.counting import OTHER, OWNERS, WORK
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, CostQuery, CostRow, check_dimension, within
+from spool.ledger.queries import TAG, CostQuery, CostRow, Wanted, check_dimension, within
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import LedgerSlice, RoleFilter
 
-Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
 # Of the derived dimensions here: no question can name it, because it is in no list of dimensions.
 _NAME = "(slice)"
 _YES = "yes"
@@ -35,6 +34,7 @@ class SlicedLedger:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
         self._derived = {each.name: each for each in ledger.derived()}
+        self._parts = [_Part(part, frozenset(self._sources(part))) for part in self._slice.parts]
 
     @property
     def is_whole(self) -> bool:
@@ -93,7 +93,7 @@ class SlicedLedger:
             derived = self._derived.get(name)
             return value_of(name) if derived is None else derived.value(tuple(map(value_of, derived.sources)))
 
-        return any(self._is_apart(part, value_of) and _passes(part, value) for part in self._slice.parts)
+        return any(part.is_apart(value_of) and part.passes(value) for part in self._parts)
 
     async def contained(self) -> Callable[[Wanted, Wanted], bool]:
         """Whether the slice has all sums that pass a filter, given by what it includes and excludes. No if unsure."""
@@ -120,8 +120,7 @@ class SlicedLedger:
 
     def _membership(self) -> Derived:
         """The dimension that is _YES for what is in the slice."""
-        needed = {source for part in self._slice.parts for source in self._sources(part)}
-        sources = (*sorted(needed | {"source", "user"}),)
+        sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: place for place, name in enumerate(sources)}
 
         @lru_cache(_MEMO)  # few of the values differ
@@ -130,31 +129,40 @@ class SlicedLedger:
 
         return Derived(name=_NAME, label="", sources=sources, value=value)
 
-    def _sources(self, part: Collection[RoleFilter]) -> set[str]:
+    def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
         """The ledger's own dimensions that decide about a part."""
-        names = {each.dimension for each in part}
-        return {own for name in names for own in (self._derived[name].sources if name in self._derived else (name,))}
-
-    def _is_apart(self, part: Collection[RoleFilter], value_of: Callable[[str], str]) -> bool:
-        """Whether a sum still has the values apart that a part asks for. Every call has."""
-        sources = self._sources(part)
-        if any(map(_is_owner, sources)):
-            return value_of("user") != OTHER
-        return value_of("source") != OTHER or sources.isdisjoint(WORK)
+        for each in part:
+            derived = self._derived.get(each.dimension)
+            yield from (each.dimension,) if derived is None else derived.sources
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
         """Whether a filter passes no joint sum that a part of the slice would have to divide."""
-        asks_owner = any(map(_is_owner, (name for part in self._slice.parts for name in self._sources(part))))
+        asks_owner = any(part.asks_owner for part in self._parts)
         return any(
             (_is_owner(name) or (name in WORK and not asks_owner)) and (OTHER, "")[name.startswith(TAG)] not in values
             for name, values in include.items()
         )
 
 
+class _Part:
+    """One part of a slice: filters that a call passes all."""
+
+    def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
+        self._filters = filters
+        self.sources = sources  # the ledger's own dimensions that decide
+        self.asks_owner = any(map(_is_owner, sources))
+        self._asks_work = not sources.isdisjoint(WORK)
+
+    def is_apart(self, value_of: Callable[[str], str]) -> bool:
+        """Whether a sum still has the values apart that the filters ask for. Every call has."""
+        if self.asks_owner:
+            return value_of("user") != OTHER
+        return value_of("source") != OTHER or not self._asks_work
+
+    def passes(self, value_of: Callable[[str], str]) -> bool:
+        return all(each.holds(value_of(each.dimension)) for each in self._filters)
+
+
 def _is_owner(name: str) -> bool:
     """Whether a dimension is among those that a joint sum is first not known by."""
     return name in OWNERS or name.startswith(TAG)
-
-
-def _passes(part: Collection[RoleFilter], value_of: Callable[[str], str]) -> bool:
-    return all(each.holds(value_of(each.dimension)) for each in part)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
+from spool.ledger.queries import Wanted
 from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person, Session, checked_email
 from spool.registry.permission_sets import (
     ALL,
@@ -42,8 +43,6 @@ MODES = (IS, EXCEPT)
 MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 
 _MAX_COMBINATIONS = 1000  # of a filter's values, one by one
-
-Filter = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class LedgerSlice:
         """Whether what has these values of dimensions is seen."""
         return any(all(each.holds(value_of(each.dimension)) for each in part) for part in self.parts)
 
-    def contains(self, include: Filter, exclude: Filter) -> bool:
+    def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
         Whether everything that passes a view's filter is seen, whatever there is.
 
@@ -114,7 +113,7 @@ class LedgerSlice:
         """The slice without its parts that name a dimension which is not `known` any more: they show nothing."""
         return LedgerSlice(parts=tuple(part for part in self.parts if all(each.dimension in known for each in part)))
 
-    def _part_contains(self, include: Filter, exclude: Filter) -> bool:
+    def _part_contains(self, include: Wanted, exclude: Wanted) -> bool:
         return any(
             all(each.contains(include.get(each.dimension, ()), exclude.get(each.dimension, ())) for each in part)
             for part in self.parts
@@ -343,11 +342,9 @@ def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     )
 
 
-def check_dimensions(draft: RoleDraft, known: Collection[str]) -> None:
-    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
-    unknown = next((each.dimension for each in draft.filters if each.dimension not in known), None)
-    if unknown is not None:
-        raise Invalid(f"{unknown[:MAX_NAME]!r} is no dimension; costs are known by {', '.join(known)}")
+def dimensions(draft: RoleDraft) -> Iterator[str]:
+    """Every dimension that a role names."""
+    return (each.dimension for each in draft.filters)
 
 
 def _checked_filter(given: RoleFilter) -> RoleFilter:

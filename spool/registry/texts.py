@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from spool.errors import Invalid
+
+MAX_DIMENSION = 200  # characters of one that a message repeats
 
 
 def checked_text(field: str, text: str, most: int) -> str:
@@ -18,6 +20,13 @@ def checked_text(field: str, text: str, most: int) -> str:
 def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
     if word not in allowed:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
+
+
+def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
+    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise Invalid(f"{unknown[:MAX_DIMENSION]!r} is no dimension; costs are known by {', '.join(known)}")
 
 
 def storable(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
 from spool.ledger.ranges import RANGES
 from spool.registry.texts import check_one_of, checked_text, storable
 
@@ -31,8 +31,6 @@ EXCLUDES = "!"  # before a dimension of a filter
 AUTOMATIC, PERCENT = "Automatic", "Percent"
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
-
-Filter = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class ViewDraft:
     """
 
     name: str
-    filter: Filter = field(default_factory=dict)
+    filter: Wanted = field(default_factory=dict)
     principal_dimension: str
     connections: ViewConnections = ViewConnections()
     anomalies: Anomalies = Anomalies()
@@ -104,12 +102,12 @@ class View(ViewDraft):
     last_updated: float
 
     @property
-    def include(self) -> Filter:
+    def include(self) -> Wanted:
         """The dimensions of a CostQuery that its filter includes."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
-    def exclude(self) -> Filter:
+    def exclude(self) -> Wanted:
         return {name[1:]: values for name, values in self.filter.items() if name.startswith(EXCLUDES)}
 
     @property
@@ -179,13 +177,6 @@ def checked_view(draft: ViewDraft) -> ViewDraft:
         cost_type=draft.cost_type,
         range=draft.range,
     )
-
-
-def check_dimensions(draft: ViewDraft, known: Collection[str]) -> None:
-    """Invalid for a dimension that the ledger does not have; the message names those that it has."""
-    unknown = next((name for name in dimensions(draft) if name not in known), None)
-    if unknown is not None:
-        raise Invalid(f"{unknown[:MAX_NAME]!r} is no dimension; costs are known by {', '.join(known)}")
 
 
 def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:

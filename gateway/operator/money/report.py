@@ -138,12 +138,13 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
     """Which costs the parameters ask for. Invalid, or a Refusal, for a wrong one."""
     given = request.http.query
     by = _words(given.getall("by", []))
-    include: dict[str, list[str]] = {}
-    exclude: dict[str, list[str]] = {}
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
     for text in given.getall("where", []):
         name, _, value = text.partition("=")
         terms = exclude if name.endswith("!") else include
-        terms.setdefault(name.removesuffix("!"), []).append(value)
+        dimension = name.removesuffix("!")
+        terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known:
             raise Invalid(f"costs are known by {', '.join(known)}")

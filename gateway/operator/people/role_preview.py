@@ -31,10 +31,11 @@ from spool.registry.roles import (
     LedgerSlice,
     Rights,
     RoleDraft,
-    check_dimensions,
     checked_role_draft,
+    dimensions,
     holder_of,
 )
+from spool.registry.texts import check_dimensions
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = ("model", "provider", "source", "team", "user")
@@ -117,7 +118,7 @@ def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
     if not given.role.name.strip():
         given.role.name = DRAFT
     draft = checked_role_draft(draft_of(given.role), services.role_limits())
-    check_dimensions(draft, services.ledger.dimensions())
+    check_dimensions(dimensions(draft), services.ledger.dimensions())
     replaced = None if given.replaces is None else roles.find_any(given.replaces).id
     return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
 

@@ -13,6 +13,7 @@ from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.texts import check_dimensions
 
 _SHOWN = 10  # holders of a role that a message names
 
@@ -72,7 +73,7 @@ class RoleTable:
         """NotAllowed when there are as many as may be."""
         now = self._changes.clock.now()
         drafted = roles.checked_role_draft(draft, limits)
-        roles.check_dimensions(drafted, known)
+        check_dimensions(roles.dimensions(drafted), known)
         id = roles.new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **_fields(drafted))
 
@@ -106,7 +107,7 @@ class RoleTable:
             before = _found(kept, id)
             drafted = roles.checked_role_draft(RoleDraft(**{**_fields(before), **changes}), limits)
             if "filters" in changes:
-                roles.check_dimensions(drafted, known)
+                check_dimensions(roles.dimensions(drafted), known)
             after = replace(before, **_fields(drafted), last_updated=now, last_updated_by=actor.name)
             _check_name(kept, after)
             _check_rights_that_remain(rows, kept, {**kept, id: after}, asker)

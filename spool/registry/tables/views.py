@@ -12,6 +12,7 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.texts import check_dimensions
 from spool.registry.views import DIMENSIONAL, DRAFTED, KIND, View, ViewDraft
 
 _BUDGET = "budget"  # the kind of document whose `view_id` names a view
@@ -58,7 +59,7 @@ class ViewTable:
         """NotAllowed when there are `most`."""
         now = self._changes.clock.now()
         drafted = views.checked_view(draft)
-        views.check_dimensions(drafted, known)
+        check_dimensions(views.dimensions(drafted), known)
         view = View(id=views.new_view_id(), created=now, last_updated=now, **_fields(drafted))
 
         def work(rows: RegistryRows) -> View:
@@ -81,7 +82,7 @@ class ViewTable:
             before = _found(kept, id)
             drafted = views.checked_view(ViewDraft(**{**_fields(before), **changes}))
             if not DIMENSIONAL.isdisjoint(changes):
-                views.check_dimensions(drafted, known)
+                check_dimensions(views.dimensions(drafted), known)
             after = replace(before, **_fields(drafted), last_updated=now)
             _check_name(kept, after)
             rows.put_document(KIND, id, views.stored(after))
