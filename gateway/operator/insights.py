@@ -70,7 +70,7 @@ async def list_insights(request: OperatorRequest[None]) -> Result:
 
 
 async def show_insight(request: OperatorRequest[None]) -> Result:
-    insight = await insight_of(request, request.word("id"))
+    insight = await insight_of(request, await visible_to(request), request.word("id"))
     comments = await request.registry.insights.comments(insight.id)
     return {"insight": shown(insight), "comments": [shown_comment(comment) for comment in comments]}
 
@@ -80,20 +80,20 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
         checked_status(given.status)
     changes: dict[str, Any] = {} if given.effort is None else {"effort": checked_effort(given.effort)}
-    id, table = (await insight_of(request, request.word("id"))).id, request.registry.insights
+    id, table = (await insight_of(request, await visible_to(request), request.word("id"))).id, request.registry.insights
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 
 async def list_comments(request: OperatorRequest[None]) -> Result:
-    id = (await insight_of(request, request.word("id"))).id
+    id = (await insight_of(request, await visible_to(request), request.word("id"))).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
 async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     given = request.body
-    insight, table = await insight_of(request, request.word("id")), request.registry.insights
+    insight, table = await insight_of(request, await visible_to(request), request.word("id")), request.registry.insights
     comment = await table.comment(insight.id, given.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
 

@@ -12,7 +12,7 @@ from gateway.api.budget_lists import ALERTS, BUDGETS, OWNERS, alert_rows, alerts
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import budget_of, visible_to
+from gateway.operator.money.visible import Visible, budget_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.registry.tables.budgets import NO_VIEW
@@ -29,38 +29,39 @@ async def list_budgets(request: OperatorRequest[None]) -> Result:
 
 
 async def add_budget(request: OperatorRequest[NewBudget]) -> Result:
-    await _check_view(request, request.body.view.id)
+    _check_view(request, await visible_to(request), request.body.view.id)
     return await budgets.create(request.services, request.body, request.actor)
 
 
 async def show_budget(request: OperatorRequest[None]) -> Result:
-    budget = await budget_of(request, request.word("id"))
+    budget = budget_of(request, await visible_to(request), request.word("id"))
     return await budgets.show(request.services, budget.id, request)
 
 
 async def edit_budget(request: OperatorRequest[BudgetChanges]) -> Result:
-    id = (await budget_of(request, request.word("id"))).id
+    visible = await visible_to(request)
+    id = budget_of(request, visible, request.word("id")).id
     if request.body.view is not UNSET:
-        await _check_view(request, request.body.view.id)
+        _check_view(request, visible, request.body.view.id)
     return await budgets.change(request.services, id, request.body, request.actor)
 
 
 async def remove_budget(request: OperatorRequest[None]) -> Result:
     """Delete a budget; `confirm` is its exact name."""
-    budget = await budget_of(request, request.word("id"))
+    budget = budget_of(request, await visible_to(request), request.word("id"))
     if request.http.query.get("confirm", "") != budget.name:
         raise Invalid("confirm must be the exact name of the budget")
     return await budgets.delete(request.services, budget.id, request.actor)
 
 
 async def list_owners(request: OperatorRequest[None]) -> Result:
-    id = (await budget_of(request, request.word("id"))).id
+    id = budget_of(request, await visible_to(request), request.word("id")).id
     return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
 
 
 async def list_alerts(request: OperatorRequest[None]) -> Result:
     """Who may see some calls alone sees the alerts of the budget and its view as they are now."""
-    budget = await budget_of(request, request.word("id"))
+    budget = budget_of(request, await visible_to(request), request.word("id"))
     if request.is_limited:
         kept = await alerts_of_now(request.services, budget)
     else:
@@ -68,10 +69,10 @@ async def list_alerts(request: OperatorRequest[None]) -> Result:
     return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
 
 
-async def _check_view(request: OperatorRequest[Any], id: str) -> None:
+def _check_view(request: OperatorRequest[Any], visible: Visible, id: str) -> None:
     """Invalid, as for a view that is not there, if the person does not see it."""
     view = request.registry.views.find(id)
-    if view is not None and not (await visible_to(request)).view(view):
+    if view is not None and not visible.view(view):
         raise Invalid(NO_VIEW)
 
 

@@ -58,33 +58,34 @@ async def change_recommendations(request: OperatorRequest[RecommendationChanges]
 
 
 async def show_recommendation(request: OperatorRequest[None]) -> Result:
-    found = await recommendation_of(request, request.word("id"))
-    shown = shown_recommendation(_seen(found, await visible_to(request)))
+    visible = await visible_to(request)
+    found = await recommendation_of(request, visible, request.word("id"))
+    shown = shown_recommendation(_seen(found, visible))
     comments = await request.registry.recommendations.comments(found.id)
     return {"recommendation": shown, "comments": [shown_recommendation_comment(comment) for comment in comments]}
 
 
 async def list_recommendation_comments(request: OperatorRequest[None]) -> Result:
-    id = (await recommendation_of(request, request.word("id"))).id
+    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id))
     return {"recommendation": {"id": id}, **page}
 
 
 async def comment_recommendation(request: OperatorRequest[NewComments]) -> Result:
-    id = (await recommendation_of(request, request.word("id"))).id
+    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
 async def change_recommendation_comment(request: OperatorRequest[OneMessage]) -> Result:
     table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
-    id = (await recommendation_of(request, request.word("id"))).id
+    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": shown_recommendation_comment(changed)}
 
 
 async def delete_recommendation_comment(request: OperatorRequest[None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
-    id = (await recommendation_of(request, request.word("id"))).id
+    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 

@@ -17,22 +17,23 @@ async def list_views(request: OperatorRequest[None]) -> Result:
 
 
 async def add_view(request: OperatorRequest[NewView]) -> Result:
-    await check_visible(request, request.body.filter)
+    check_visible(request, await visible_to(request), request.body.filter)
     return {"view": await create(request.services, request.body, request.actor)}
 
 
 async def show_view(request: OperatorRequest[None]) -> Result:
-    return {"view": shown(request.services, await view_of(request, request.word("id")))}
+    return {"view": shown(request.services, view_of(request, await visible_to(request), request.word("id")))}
 
 
 async def edit_view(request: OperatorRequest[ViewChanges]) -> Result:
-    id = (await view_of(request, request.word("id"))).id
+    visible = await visible_to(request)
+    id = view_of(request, visible, request.word("id")).id
     if request.body.filter is not UNSET:
-        await check_visible(request, request.body.filter)
+        check_visible(request, visible, request.body.filter)
     return {"view": await change(request.services, id, request.body, request.actor)}
 
 
 async def remove_view(request: OperatorRequest[None]) -> Result:
-    id = (await view_of(request, request.word("id"))).id
+    id = view_of(request, await visible_to(request), request.word("id")).id
     await request.registry.views.delete(id, actor=request.actor)
     return {"deleted": id}

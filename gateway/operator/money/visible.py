@@ -14,12 +14,11 @@ from gateway.api.views import check_usable, unknown_view
 from gateway.errors import Refusal
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
+from spool.ledger.queries import Wanted
 from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
-
-_Wanted = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Visible:
     """`contains`: whether the slice has everything that passes a filter, by what it includes and excludes."""
 
     is_whole: bool
-    contains: Callable[[_Wanted, _Wanted], bool]
+    contains: Callable[[Wanted, Wanted], bool]
     view_of: Callable[[str], View | None]  # by its id
 
     def view(self, view: View | None) -> bool:
@@ -56,33 +55,29 @@ async def visible_to(request: OperatorRequest[Any]) -> Visible:
     return Visible(ledger.is_whole, await ledger.contained(), lambda id: request.registry.views.find(id))
 
 
-async def view_of(request: OperatorRequest[Any], word: str) -> View:
-    """The view of an id or a name. NotThere if there is none that the person sees."""
-    return _view(request, await visible_to(request), word)
-
-
 def usable_view_of(request: OperatorRequest[Any], visible: Visible, word: str) -> View:
     """The view that a question names. Refusal 400 for one that is unknown, not visible or broken."""
     try:
-        view = _view(request, visible, word)
+        view = view_of(request, visible, word)
     except NotThere as error:
         raise unknown_view(error) from None
     return check_usable(request.services, view)
 
 
-def _view(request: OperatorRequest[Any], visible: Visible, word: str) -> View:
+def view_of(request: OperatorRequest[Any], visible: Visible, word: str) -> View:
+    """The view of an id or a name. NotThere if there is none that the person sees."""
     view = request.registry.views.find_any(word)
     if not visible.view(view):
         raise NotThere("there is no view with this id or name")
     return view
 
 
-async def check_visible(request: OperatorRequest[Any], filter: Mapping[str, Sequence[str | None]]) -> None:
+def check_visible(request: OperatorRequest[Any], visible: Visible, filter: Mapping[str, Sequence[str | None]]) -> None:
     """Refusal 403 for the filter of a view that is not surely within what the person may see."""
     given = {name: tuple(value or "" for value in values) for name, values in filter.items()}
     include = {name: values for name, values in given.items() if not name.startswith(EXCLUDES)}
     exclude = {name.removeprefix(EXCLUDES): values for name, values in given.items() if name not in include}
-    if not (await visible_to(request)).contains(include, exclude):
+    if not visible.contains(include, exclude):
         limits = ", ".join(request.ledger.limits) or "no calls at all"
         raise Refusal(
             403,
@@ -91,25 +86,25 @@ async def check_visible(request: OperatorRequest[Any], filter: Mapping[str, Sequ
         )
 
 
-async def budget_of(request: OperatorRequest[Any], id: str) -> SpendBudget:
+def budget_of(request: OperatorRequest[Any], visible: Visible, id: str) -> SpendBudget:
     """NotThere if there is none that the person sees."""
     budget = request.registry.budgets.get(id)
-    if not (await visible_to(request)).budget(budget):
+    if not visible.budget(budget):
         raise NotThere("there is no budget with this id")
     return budget
 
 
-async def insight_of(request: OperatorRequest[Any], id: str) -> Insight:
+async def insight_of(request: OperatorRequest[Any], visible: Visible, id: str) -> Insight:
     """NotThere if there is none that the person sees."""
     insight = await request.registry.insights.get(id)
-    if not (await visible_to(request)).insight(insight):
+    if not visible.insight(insight):
         raise NotThere("there is no insight with this id")
     return insight
 
 
-async def recommendation_of(request: OperatorRequest[Any], id: str) -> Recommendation:
+async def recommendation_of(request: OperatorRequest[Any], visible: Visible, id: str) -> Recommendation:
     """NotThere if there is none that the person sees."""
     found = await request.registry.recommendations.get(id)
-    if not (await visible_to(request)).recommendation(found):
+    if not visible.recommendation(found):
         raise NotThere("there is no recommendation with this id")
     return found
