@@ -109,9 +109,14 @@ def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
 def _check_permission(row: OperatorAddress, rights: Rights) -> None:
     if row.needs is None or _is_permitted(row, rights):
         return
-    title = PERMISSION_SETS[row.needs].title
-    message = f"this needs the permission set {title}; an Organizer can give it to you in a role"
-    raise Refusal(403, "permission_set", message)
+    raise lacks(row.needs)
+
+
+def lacks(permission_set: str, what: str = "this") -> Refusal:
+    """The refusal of somebody without a permission set that something needs."""
+    title = PERMISSION_SETS[permission_set].title
+    words = f"{what} needs the permission set {title}; an Organizer can give it to you in a role"
+    return Refusal(403, "permission_set", words)
 
 
 def _check_data(row: OperatorAddress, admitted: OperatorRequest[object]) -> None:

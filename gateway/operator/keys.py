@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.admission import lacks
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
-from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
 
@@ -161,9 +161,7 @@ def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
-        title = PERMISSION_SETS[ORGANIZATION_ADMINISTRATION].title
-        message = f"a key with a scope {_OF_ROLES}* can change roles: this needs the permission set {title} as well"
-        raise Refusal(403, "permission_set", f"{message}; an Organizer can give it to you in a role")
+        raise lacks(ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,")
 
 
 def _editable(request: OperatorRequest[Any]) -> str:
