@@ -107,7 +107,7 @@ class Storage:
     `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
-    `leases` say what of it this process may run, where several share one.
+    `is_shared`: other processes change it, too; `leases` say what of it this one may run then.
     `heard` is None where one process keeps the log: who told calls is then in its memory.
     `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
     `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is away.
@@ -129,6 +129,7 @@ class Storage:
     registry_problem: str
     secret: bytes
     incarnation: str
+    is_shared: bool = False
     leases: Leases = field(default_factory=SoleNode)
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage

@@ -126,7 +126,7 @@ async def _assemble(
         **intake_tasks,
         "own telemetry": telemetry.run,
     }
-    if storage.ledger.is_shared:
+    if storage.is_shared:
         background["reach of the ledger"] = lambda: storage.ledger.watch(storage.log)
     # Of several gateways on one storage, one runs these at a time.
     alone: Background = {

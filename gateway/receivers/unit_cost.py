@@ -191,10 +191,6 @@ async def _as_they_are(request: KeyRequest[Any], answer: Callable[[], Awaitable[
         return await answer()
 
 
-def _is_shared(request: KeyRequest[Any]) -> bool:
-    return request.services.storage.partial_reports.is_shared
-
-
 async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
     return await _as_they_are(request, lambda: _operate_once(request, operation))
 
@@ -237,7 +233,7 @@ async def _keep(
     with ExitStack() as claims:
         for stream in after.values():
             claims.enter_context(request.services.storage.book.claim(stream))
-        expects = [agrees(stream) for stream in after.values()] if _is_shared(request) else ()
+        expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
         receipt = await request.services.deposits.operations(records, identities, request.bearer, expects=expects)
     await admission.created(created, name)
     return receipt

@@ -104,6 +104,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             registry_problem="",
             secret=secret,
             incarnation=facts.incarnation,
+            is_shared=True,
             leases=leases,
             heard=spool.heard,
             health=lambda: health(database, settings.durability),
