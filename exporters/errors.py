@@ -57,7 +57,23 @@ class Divide(SendError):
 
 
 class Misconfigured(SendError):
-    """A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx)."""
+    """
+    A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx).
+
+    `retry_after_s`: when the destination wants to be asked again, if it says so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        answered: bool = True,
+        ambiguous: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, answered=answered, ambiguous=ambiguous)
+        self.retry_after_s = retry_after_s
 
 
 class OutcomeUnknown(SendError):

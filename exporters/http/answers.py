@@ -45,13 +45,14 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
     message = " ".join(filter(None, (str(status), words(answer, secrets=secrets))))
     if 300 <= status < 400:
         message = f"{message} (a redirect; it is not followed, because the key would go along)"
+    wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
-        return Misconfigured(message, status=status)
+        return Misconfigured(message, status=status, retry_after_s=wait_s)
     if status in (408, 429) or status >= 500:
         return Retryable(
             message,
             status=status,
-            retry_after_s=retry_after_s(answer.headers.get("retry-after"), now=now),
+            retry_after_s=wait_s,
             ambiguous=status in (502, 504),
         )
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)

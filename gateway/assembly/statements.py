@@ -14,7 +14,7 @@ from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
 from spool.storage import Storage
 
-NOT_FOUND = 404
+FORBIDDEN, NOT_FOUND = 403, 404
 WAIT_S = 5.0  # where the provider tells no time
 
 
@@ -54,12 +54,24 @@ def statement_puller(
             words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
             raise PullFailed(words, retry_after_s=WAIT_S) from error
         except SendError as error:
-            hint = (error.retry_after_s or WAIT_S) if isinstance(error, Retryable) else None
+            waits_s = _waits_s(error)
+            if waits_s is not None:
+                raise PullFailed(str(error), retry_after_s=waits_s) from error
             advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
-            raise PullFailed(f"{error}{advice}", retry_after_s=hint, is_absent=error.status == NOT_FOUND) from error
+            raise PullFailed(f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND) from error
         if len(answer.body) > settings.max_page_bytes:
             words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
             raise PullFailed(words, retry_after_s=None)
         return answer.body
 
     return StatementPuller(storage.registry.statements, clock, lambda: config().reconciliation, fetch, sleep=sleep)
+
+
+def _waits_s(error: SendError) -> float | None:
+    """After how long the same page may come; None if it would be refused again."""
+    if isinstance(error, Retryable):
+        return error.retry_after_s or WAIT_S
+    # A key that is refused stays refused. GitHub answers so, with a time, where there were too many requests.
+    if isinstance(error, Misconfigured) and error.status == FORBIDDEN and error.retry_after_s is not None:
+        return error.retry_after_s or WAIT_S
+    return None

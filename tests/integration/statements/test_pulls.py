@@ -155,12 +155,13 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     provider, last = house.provider, house.requests + 1
     provider.faults = {
         1: web.Response(status=429, headers={"Retry-After": "7"}),
-        last: web.Response(status=429, headers={"Retry-After": "3600"}),
+        last: web.Response(status=403, headers={"Retry-After": "3600"}),  # as GitHub says it
     }
     puller = house.puller()
     await puller.pull_due()
     [state] = await puller.states()
     assert ([7.0], "failed", house.clock.now() + 3600) == (house.slept, state.state, state.next_at)
+    assert "admin key" not in state.reason
     await puller.pull_due()
     assert last == len(provider.asked)
     house.clock.move(3600)
