@@ -32,6 +32,7 @@ class ShownBudget:
     budget: SpendBudget
     problem: str | None
     percent: int | None
+    per_label: str  # how people read `per`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ def shown_budget(row: ShownBudget) -> dict[str, object]:
         "time_zone": budget.time_zone,
         "measure": budget.measure,
         "per": budget.per or None,
+        "per_label": row.per_label or None,
         "forecast_alerts": dict(budget.forecast_alerts),
         "channels": list(budget.channels),
         "silence": _silence(budget),
@@ -182,7 +184,12 @@ def with_state(services: OperatorServices, budget: SpendBudget) -> ShownBudget:
     evaluated = services.require_budgets().figures.get(budget.id)
     rules = rules_digest(budget, view)
     is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
-    return ShownBudget(budget=budget, problem=problem, percent=_furthest(evaluated) if is_current else None)
+    return ShownBudget(
+        budget=budget,
+        problem=problem,
+        percent=_furthest(evaluated) if is_current else None,
+        per_label=services.ledger.label(budget.per),
+    )
 
 
 def budget_rows(

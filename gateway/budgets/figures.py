@@ -66,13 +66,14 @@ class PeriodFigures:
 class BudgetFigures:
     """
     `budget` and `view` are those that were asked for. `periods` are those that are judged, the running one first; there
-    are none when there is a `problem`, which says why.
+    are none when there is a `problem`, which says why. `per_label` is how people read what it is for each of.
     """
 
     budget: SpendBudget
     view: View | None
     periods: Sequence[PeriodFigures] = ()
     problem: str | None = None
+    per_label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,9 @@ class BudgetLedger:
         except NotKept as error:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         running = replace(running, forecasts=forecasts)
-        return BudgetFigures(budget=budget, view=view, periods=[running, *late])
+        return BudgetFigures(
+            budget=budget, view=view, periods=[running, *late], per_label=self.ledger.label(budget.per)
+        )
 
     async def sums(
         self, budget: SpendBudget, view: View, since: datetime, until: datetime, granularity: str, *, by_owner: bool

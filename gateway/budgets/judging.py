@@ -7,7 +7,7 @@ Pure. It runs within the transaction that keeps its result, on the rows of that 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import msgspec
@@ -116,7 +116,7 @@ def judge_all(
         if found is None or not is_current:
             is_complete = False
             continue
-        judgement.add(BudgetFigures(budget=budget, view=view, periods=found.periods, problem=found.problem), kept)
+        judgement.add(replace(found, budget=budget, view=view), kept)
     findings = judgement.findings if is_complete else None
     return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 

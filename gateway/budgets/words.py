@@ -71,7 +71,7 @@ def notice_of(
         fields={
             "budget": budget.name,
             "view": figures.view.name if figures.view else "",
-            **({"owner": named(owner), "per": budget.per} if budget.per else {}),
+            **({"owner": named(owner), "per": named(figures.per_label)} if budget.per else {}),
             "period": f"{budget.granularity} from {period.period.first_day} ({budget.time_zone})",
             "threshold": f"{told.percent} %",
             ("forecast" if told.kind == FORECAST else "actual"): units.text(told.value),
@@ -103,7 +103,7 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
     return finding(
         FINDER,
         (budget.id,),
-        title=_headline(budget, standing),
+        title=_headline(figures, standing),
         seen=" ".join(_lines(budget, period, standing)),
         advice="look at what the view spends, and at the models and teams behind it; a higher amount is a change of "
         "the budget. Tollhouse never blocks a call: a limit that does is a setting of the provider or the gateway.",
@@ -115,9 +115,10 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
     )
 
 
-def _headline(budget: SpendBudget, standing: Sequence[Standing]) -> str:
+def _headline(figures: BudgetFigures, standing: Sequence[Standing]) -> str:
+    budget = figures.budget
     if budget.per:
-        return f"Budget {named(budget.name)}: {len(standing)} of {budget.per} past a threshold"
+        return f"Budget {named(budget.name)}: {len(standing)} of {named(figures.per_label)} past a threshold"
     [each] = standing
     words = "is expected to pass" if each.alert.kind == FORECAST else "is past"
     return f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"

@@ -309,6 +309,11 @@ class Ledger:
     def derived(self) -> Sequence[Derived]:
         return tuple(self._derived.values())
 
+    def label(self, dimension: str) -> str:
+        """How people read a dimension: one of the organization's own has a label, another one is named as it is."""
+        derived = self._derived.get(dimension)
+        return dimension if derived is None else derived.label
+
     def own_dimensions(self) -> Sequence[str]:
         """The dimensions that sums are kept by."""
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))

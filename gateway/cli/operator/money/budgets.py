@@ -14,7 +14,7 @@ from gateway.cli.output import as_json, show_fields, show_json, show_table
 from spool.registry.budget_alerts import KINDS, STATES
 from spool.registry.budgets import GRANULARITIES, MEASURES
 
-COLUMNS = ("id", "name", "granularity", "measure", "per", "default_amount", "percent", "problem")
+COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount", "percent", "problem")
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
 

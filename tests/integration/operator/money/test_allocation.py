@@ -108,9 +108,12 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
     assert {"search": "3"} == await costs(server, OWNER, view="Search")
     everything = {**view, "name": "All", "filter": {}}
     all_of_it = (await server.ask("POST", "/views", everything)).payload["view"]
-    budget = {"name": "Each", "view": {"id": all_of_it["id"]}, "default_amount": "3", "per": OWNER}
+    budget = {"name": "Each", "view": {"id": all_of_it["id"]}, "default_amount": "3", "per": OWNER,
+              "alerts": {"100": "Y"}}  # fmt: skip
     answer = await server.ask("POST", "/budgets", budget)
-    assert 201 == answer.status, answer.payload
+    assert (201, "Who pays") == (answer.status, answer.payload["budget"]["per_label"]), answer.payload
+    insights = (await server.ask("GET", "/insights")).payload["insights"]
+    assert "Budget Each: 2 of Who pays past a threshold" in [each["title"] for each in insights]
     owners = await server.ask("GET", f"/budgets/{answer.payload['budget']['id']}/owners")
     assert {"ads": "4", "search": "3"} == {each["owner"]: each["actual"] for each in owners.payload["owners"]}
     found = await server.ask("GET", "/records", view="Search")
