@@ -356,6 +356,7 @@ class Assembler:
             role_limits=lambda: role_limits(self.config.roles),
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
             max_budgets=lambda: self.config.budgets.max,
+            max_listed_records=lambda: self.config.server.max_listed_records,
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,

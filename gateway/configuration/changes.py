@@ -13,7 +13,7 @@ LIVE = frozenset({
     "publish", "log", "telemetry", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
     "roles",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",
-    "server.max_key_bytes_per_s", "server.min_upload_rate",
+    "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 

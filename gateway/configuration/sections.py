@@ -121,6 +121,12 @@ class ServerSettings:
     max_event_streams: int = setting(
         50, "open pages of the console and other readers of event streams", edge="503 with `Retry-After`", least=1
     )
+    max_listed_records: int = setting(
+        100_000,
+        "records that the console and the operator API look through for those of some days or months",
+        edge="the list says up to when it looked (`looked_through`); ask for fewer days",
+        least=1,
+    )
     chain_keys: tuple[str, ...] = setting(
         ("*",),
         "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. Keys that "

@@ -223,6 +223,7 @@ class OperatorServices:
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     budgets: BudgetEvaluator | None = None
     max_budgets: Callable[[], int] = lambda: BudgetSettings().max
+    max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     mcp: Callable[[], McpSettings] = McpSettings
     sign_ins: Buckets = field(init=False, repr=False)

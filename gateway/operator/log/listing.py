@@ -15,7 +15,6 @@ from spool.listing import ListPage
 from spool.log.protocols import Log
 from spool.record import TOPICS
 
-MOST_READ = 100_000  # records that are looked through for those of some dates
 STEP = 1024  # records that are read between two turns of the event loop
 
 
@@ -51,6 +50,7 @@ class RecordRows:
         start = min(map(dates.start_of, asked)) - AHEAD_S
         found: list[KeptRecord] = []
         read = seen = 0
+        most = self._request.services.max_listed_records()
         since: float | None = None
         until: float | None = None  # None: up to now
         for topic in topics:
@@ -65,7 +65,7 @@ class RecordRows:
                     if kept:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)
                     found += filter(is_wanted, kept)
-                    is_enough = read >= MOST_READ or len(found) >= newest.LOOKED_THROUGH
+                    is_enough = read >= most or len(found) >= newest.LOOKED_THROUGH
                     if is_enough and (entry.last + 1 < below or topic != topics[-1]):
                         until = entry.committed_at
                         break
@@ -73,7 +73,7 @@ class RecordRows:
                 await asyncio.sleep(0)
         if until is not None and self._request.is_limited:  # to the second it would tell how much others do
             until = until // HOUR_S * HOUR_S
-        self.beside = newest.how_far(records=seen, most=MOST_READ, since=since, until=until)
+        self.beside = newest.how_far(records=seen, most=most, since=since, until=until)
         return found
 
 

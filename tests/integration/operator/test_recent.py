@@ -149,7 +149,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     answer = (await server.ask("GET", "/records", date=day)).payload
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
     assert (9, None) == (answer["looked_through"]["records"], answer["looked_through"]["until"])
-    monkeypatch.setattr(listing, "MOST_READ", 5)
+    server.services.max_listed_records = lambda: 5
     answer = (await server.ask("GET", "/records", date=day)).payload
     until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload["records"]
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
