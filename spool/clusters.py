@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
 from spool.clock import Clock
 from spool.errors import Invalid, NotThere, SpoolFull
+from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
@@ -102,13 +103,25 @@ class ClusterChange:
     config: Mapping[str, Any] | None = None
 
 
+class TooManyClusters(SpoolFull):
+    """There are as many clusters as may be."""
+
+    def __init__(self) -> None:
+        message = "there are as many clusters as clusters.max allows; an operator can raise it"
+        super().__init__(message, retry_after_s=FULL_RETRY_S)
+
+
 class ClusterRows(Protocol):
     """The rows as an engine keeps them."""
 
     async def load(self) -> Sequence[Cluster]: ...
 
-    async def write(self, cluster: Cluster) -> None:
-        """Replace the row with its id."""
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+        """
+        Replace the row with its id, or add it.
+
+        Where rows are shared: KeyEnded if `expects` fail, TooManyClusters if it is new and there are `most`.
+        """
         ...
 
     async def delete(self, id: str) -> None: ...
@@ -144,12 +157,12 @@ class ClusterTable:
     def __len__(self) -> int:
         return len(self._clusters)
 
-    async def report(self, cluster: ReportedCluster) -> None:
+    async def report(self, cluster: ReportedCluster, *, expects: Collection[Expectation] = ()) -> None:
         """
         Keep what a cluster reports, on disk when this returns.
 
-        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`. Other texts
-        are cut.
+        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, KeyEnded if
+        the key that brings it has ended. Other texts are cut.
         """
         if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
             raise Invalid(f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters")
@@ -158,13 +171,14 @@ class ClusterTable:
             known = self._clusters.get(cluster.id)
             if known is None:
                 if len(self._clusters) >= self.max:
-                    message = "there are as many clusters as clusters.max allows; an operator can raise it"
-                    raise SpoolFull(message, retry_after_s=FULL_RETRY_S)
+                    raise TooManyClusters
                 known = Cluster(
                     id=cluster.id, account=cluster.account, region=cluster.region, name=cluster.name,
                     first_seen=now, last_seen=now,
                 )  # fmt: skip
-            await self._keep(replace(known, last_seen=now, **_news(cluster)))
+            reported = replace(known, last_seen=now, **_news(cluster))
+            await self._rows.write(reported, expects=expects, most=self.max)
+            self._take(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
         """Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule."""
@@ -172,7 +186,9 @@ class ClusterTable:
             known = self._known(id)
             changes = _checked(change, known)
             await self._audit("cluster.update", known, actor, _shown(known, changes), changes)
-            await self._keep(replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes))
+            changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
+            await self._rows.write(changed, expects=actor.expects)
+            self._take(changed)
             return self._clusters[id]
 
     async def delete(self, id: str, actor: Actor) -> None:
@@ -205,8 +221,7 @@ class ClusterTable:
             target = f"{cluster.name} ({cluster.id})"
             await self.auditor([AuditedChange(actor=actor, action=action, target=target, before=before, after=after)])
 
-    async def _keep(self, cluster: Cluster) -> None:
-        await self._rows.write(cluster)
+    def _take(self, cluster: Cluster) -> None:
         self._clusters[cluster.id] = cluster
         self.version += 1
 

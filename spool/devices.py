@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from spool.errors import NotThere, SpoolError, SpoolUnavailable
+from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError, SpoolUnavailable
+from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
@@ -102,6 +103,41 @@ class Unenrolled:
 
 
 DeviceChange = Callable[[Device | None], Device]
+Expectations = frozenset[Expectation]
+NO_EXPECTATIONS: Expectations = frozenset()
+
+
+class TooManyDevices(NotAllowed):
+    """There are as many devices as may be."""
+
+    def __init__(self) -> None:
+        super().__init__("there are as many devices as devices.max allows: raise it, or delete some")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteConditions:
+    """
+    Under what rows are written, where other processes write them, too.
+
+    `expects`: the keys of those who caused it are still good. A new row of `bounded` is added as long as there are
+    fewer than `most`; None: any number.
+    """
+
+    expects: Expectations = NO_EXPECTATIONS
+    bounded: frozenset[str] = frozenset()
+    most: int | None = None
+
+
+UNCONDITIONAL = WriteConditions()
+
+
+class DevicesRefused(SpoolUnavailable):
+    """Nothing was written: expectations that fail, and devices that are too many."""
+
+    def __init__(self, *, ended: Collection[Expectation] = (), over: Collection[str] = ()) -> None:
+        super().__init__("some of the devices may not be written")
+        self.ended = frozenset(ended)
+        self.over = frozenset(over)
 
 
 class DeviceRows(Protocol):
@@ -115,14 +151,23 @@ class DeviceRows(Protocol):
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
     async def write(
-        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        devices: Sequence[Device],
+        names: Sequence[Unenrolled],
+        gone: Sequence[str],
+        deleted: Sequence[str],
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Mapping[str, Device | None]:
         """
         In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`.
 
         Returns the rows of `devices` that another process wrote since this one last read or wrote them, as they are
-        now, None if they are gone: they are not replaced.
+        now, None if they are gone: they are not replaced. DevicesRefused where rows are shared and a condition fails.
         """
+        ...
+
+    async def ended(self, expects: Expectations) -> Expectations:
+        """The expectations that fail now; none where rows are not shared."""
         ...
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
@@ -138,12 +183,37 @@ class DeviceRows(Protocol):
 
 
 class _Update:
-    """A change of a row that waits to be durable; `device` is the row after it."""
+    """
+    A change of a row that waits to be durable; `device` is the row after it.
 
-    def __init__(self, change: DeviceChange, device: Device) -> None:
+    `most`: how many devices there may be for it to add one; None where it adds none.
+    """
+
+    def __init__(
+        self,
+        change: DeviceChange,
+        device: Device,
+        *,
+        expects: Expectations,
+        most: int | None = None,
+        audited: AuditedChange | None = None,
+    ) -> None:
         self.change = change
         self.device = device
+        self.expects = expects
+        self.most = most
+        self.audited = audited
         self.error: Exception | None = None
+
+    def is_refused(self, id: str, refused: DevicesRefused) -> bool:
+        """Whether it may not be written; whoever waits for it hears why."""
+        if refused.ended & self.expects:
+            self.error = KeyEnded("the key under which it was sent has ended: nothing of it was kept")
+        elif self.most is not None and id in refused.over:
+            self.error = TooManyDevices()
+        else:
+            return False
+        return True
 
     def apply(self, known: Device | None) -> Device | None:
         """Make the change again; the row as it is if the change is no longer possible."""
@@ -161,22 +231,47 @@ class _Batch:
 
     def __init__(self) -> None:
         self.updates: dict[str, list[_Update]] = {}
-        self.names: set[str] = set()
+        self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
         self.deleted: set[str] = set()
-        self.changes: list[AuditedChange] = []
+        self.deletions: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __bool__(self) -> bool:
-        return bool(self.updates or self.names or self.gone or self.deleted)
+        return bool(self.waiting or self.updates or self.names or self.gone or self.deleted)
 
     @property
     def ids(self) -> Collection[str]:
         return self.updates.keys()
 
+    @property
+    def changes(self) -> Sequence[AuditedChange]:
+        """What is audited of it."""
+        of_rows = [one.audited for updates in self.updates.values() for one in updates if one.audited is not None]
+        return [*of_rows, *self.deletions]
+
     def add(self, id: str, updates: Iterable[_Update]) -> None:
         self.updates.setdefault(id, []).extend(updates)
+
+    def note(self, name: str, expects: Expectations) -> None:
+        self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
+
+    def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
+        """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
+        ids = []
+        for id, updates in list(self.updates.items()):
+            kept = [update for update in updates if not update.is_refused(id, refused)]
+            if len(kept) < len(updates):
+                ids.append(id)
+                self.gone.discard(id)
+                self.updates[id] = kept
+            if not kept:
+                del self.updates[id]
+        names = [name for name, expects in self.names.items() if refused.ended & expects]
+        for name in names:
+            del self.names[name]
+        return ids, names
 
     def apply(self, id: str, known: Device | None) -> Device | None:
         """The row after the changes that wait."""
@@ -228,21 +323,30 @@ class DeviceTable:
     def __len__(self) -> int:
         return len(self._devices)
 
-    async def update(self, id: str, change: DeviceChange, audited: AuditedChange | None = None) -> Device:
+    async def update(
+        self,
+        id: str,
+        change: DeviceChange,
+        audited: AuditedChange | None = None,
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
+    ) -> Device:
         """
         Change a row: visible at once, durable when this returns it. SpoolUnavailable: the row is as it was.
 
         `change` is given the newest row, None if there is none, and waits for nothing, so that two first contacts are
         one device. It is called again where another process wrote the row meanwhile; its error leaves the row as it is
-        and is raised here.
+        and is raised here. So does KeyEnded if `expects` fail, and TooManyDevices if the row is new and there are
+        `most`, whatever other processes add at the same time.
         """
         if self._closing:
             raise SpoolUnavailable("the spool is closing")
-        update = self._change(id, change)
+        if most is not None and id not in self._devices and len(self._devices) >= most:
+            raise TooManyDevices
+        update = self._change(id, change, expects=frozenset(expects), most=most, audited=audited)
         batch = self._batch
         batch.waiting = True
-        if audited is not None:
-            batch.changes.append(audited)
         self._begin()
         await asyncio.shield(batch.done)
         if update.error is not None:
@@ -262,29 +366,38 @@ class DeviceTable:
         batch = self._batch
         batch.deleted.update(ids)
         batch.waiting = True
-        batch.changes += changes
+        batch.deletions += changes
         self._begin()
         await asyncio.shield(batch.done)
 
-    def touch(self, id: str, change: Callable[[Device], Device]) -> None:
+    def touch(self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()) -> None:
         """Change a row that is there, durable within seconds. For what may be lost: when it was last seen."""
         if id in self._devices:
-            self._change(id, of_known(change))
+            self._change(id, of_known(change), expects=frozenset(expects))
             self._flush_soon()
 
-    def _change(self, id: str, change: DeviceChange) -> _Update:
-        update = _Update(change, change(self._devices.get(id)))
+    def _change(
+        self,
+        id: str,
+        change: DeviceChange,
+        *,
+        expects: Expectations,
+        most: int | None = None,
+        audited: AuditedChange | None = None,
+    ) -> _Update:
+        device = change(self._devices.get(id))
+        update = _Update(change, device, expects=expects, most=most, audited=audited)
         self._devices[id] = update.device
         self._unenrolled_no_more(id)
         self._batch.add(id, [update])
         return update
 
-    def note_unenrolled(self, name: str, *, key: str, now: float) -> None:
+    def note_unenrolled(self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()) -> None:
         """Keep the name of a device that telemetry named and that could not be enrolled; the newest names are kept."""
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
         self._unenrolled[name] = Unenrolled(name=name, first_seen=first, last_seen=now, count=count + 1, key=key)
-        self._batch.names.add(name)
+        self._batch.note(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
             self._unenrolled_no_more(next(iter(self._unenrolled)))
@@ -298,7 +411,7 @@ class DeviceTable:
             for id, kept in found.items():
                 self._take(id, kept)
                 if kept is not None and self._unenrolled.pop(id, None) is not None:
-                    self._batch.names.discard(id)
+                    self._batch.names.pop(id, None)
             if names is not None:
                 own = {name: self._unenrolled[name] for name in self._batch.names if name in self._unenrolled}
                 others = {each.name: each for each in names if each.name not in self._batch.gone}
@@ -329,7 +442,7 @@ class DeviceTable:
 
     def _unenrolled_no_more(self, name: str) -> None:
         if self._unenrolled.pop(name, None) is not None:
-            self._batch.names.discard(name)
+            self._batch.names.pop(name, None)
             self._batch.gone.add(name)
 
     def _begin(self) -> None:
@@ -365,26 +478,66 @@ class DeviceTable:
 
     async def _write(self, batch: _Batch) -> None:
         if batch.changes and self.auditor is not None:
+            await self._leave_out_ended(batch)  # of what is not done nothing is audited
             await self.auditor(batch.changes)
-        names = [self._unenrolled[name] for name in batch.names if name in self._unenrolled]
         deleted = [id for id in batch.deleted if id not in self._devices]  # others were enrolled again meanwhile
         async with self._turn:
-            moved = await self._put(batch.ids, names, list(batch.gone), deleted)
+            moved = await self._put(batch, batch.ids, batch.names, list(batch.gone), deleted)
             for id in deleted:
                 self._durable.pop(id, None)
             while moved:
                 for id, newest in moved.items():
                     self._take(id, newest, batch)
-                moved = await self._put(moved.keys(), [], [], [])
+                moved = await self._put(batch, moved.keys())
+
+    async def _leave_out_ended(self, batch: _Batch) -> None:
+        expects = self._conditions([batch], batch.ids, batch.names).expects
+        if expects and (ended := await self._rows.ended(expects)):
+            self._refuse(batch, DevicesRefused(ended=ended))
 
     async def _put(
-        self, ids: Collection[str], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        batch: _Batch,
+        ids: Collection[str],
+        names: Collection[str] = (),
+        gone: Sequence[str] = (),
+        deleted: Sequence[str] = (),
     ) -> Mapping[str, Device | None]:
-        rows = [self._devices[id] for id in ids if id in self._devices]
-        moved = await self._rows.write(rows, names, gone, deleted)
+        """Write what is in a batch of these rows and names; what may not be written is left out of it."""
+        while True:
+            rows = [self._devices[id] for id in ids if id in self._devices]
+            noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
+            # A row is written with what waits for the next batch, too.
+            conditions = self._conditions([batch, self._batch], [row.id for row in rows], [one.name for one in noted])
+            try:
+                moved = await self._rows.write(rows, noted, gone, deleted, conditions)
+            except DevicesRefused as refused:
+                self._refuse(batch, refused)
+            else:
+                break
         self.version += 1
         self._durable.update({row.id: row for row in rows if row.id not in moved})
         return moved
+
+    @staticmethod
+    def _conditions(batches: Sequence[_Batch], ids: Collection[str], names: Collection[str]) -> WriteConditions:
+        """Under what the changes of these rows and names are written."""
+        updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
+        of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]
+        bounds = {id: update.most for id, update in updates if update.most is not None}
+        return WriteConditions(
+            expects=NO_EXPECTATIONS.union(*(update.expects for _, update in updates), *of_names),
+            bounded=frozenset(bounds),
+            most=min(bounds.values(), default=None),
+        )
+
+    def _refuse(self, batch: _Batch, refused: DevicesRefused) -> None:
+        for one in (batch, self._batch):
+            ids, names = one.refuse(refused)
+            for id in ids:
+                self._take(id, self._durable.get(id), batch)
+            for name in names:  # what others noted of it is read again
+                self._unenrolled.pop(name, None)
 
     def _take(self, id: str, kept: Device | None, *batches: _Batch) -> None:
         """Put a row into memory as it is kept, with the changes on top that are not written yet."""
@@ -398,8 +551,9 @@ class DeviceTable:
                 table[id] = row
 
     def _failed(self, batch: _Batch, error: Exception) -> None:
-        self._batch.names |= batch.names
-        self._batch.gone |= batch.gone - batch.names
+        for name, expects in batch.names.items():
+            self._batch.note(name, expects)
+        self._batch.gone |= batch.gone - batch.names.keys()
         if not batch.waiting:  # nobody waits for an answer: tried again with the next
             for id, updates in batch.updates.items():
                 later = self._batch.updates.pop(id, [])

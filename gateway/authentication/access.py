@@ -20,7 +20,7 @@ from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
-from spool.errors import NotThere, SpoolError
+from spool.errors import KeyEnded, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.registry.keys import ENABLED, Key
 from spool.registry.registry import Registry
@@ -47,7 +47,8 @@ class Bearer:
     `device` is the device whose own key it is, `named` the device that the request names as its origin.
     `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
     configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to it.
-    `expects`: what it brings is kept only while the key is good, where other gateways may end it.
+    `expects`: what it brings is kept only while the key is good, where other gateways may end it. `number` is that of
+    the key in the list, None for one that is not in it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Bearer:
     may_chain: bool = True
     is_gateway: bool = False
     expects: tuple[Expectation, ...] = ()
+    number: int | None = None
 
 
 class Access:
@@ -247,11 +249,31 @@ class Access:
         if bearer is None or known is not key:  # a key that was changed is another object
             naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
             is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
-            bearer = Bearer(key.name, key.granted, key.labels, may_chain=bool(naming), is_gateway=is_gateway)
+            bearer = Bearer(
+                key.name,
+                key.granted,
+                key.labels,
+                may_chain=bool(naming),
+                is_gateway=is_gateway,
+                number=key.id or None,
+            )
             if len(self._bearers) >= MOST_BEARERS:
                 self._bearers.clear()
             self._bearers[key.id] = key, bearer
         return bearer
+
+    def expects_of(self, number: int) -> tuple[Expectation, ...]:
+        """
+        What is expected of what comes under an address that was given to the key with this number.
+
+        KeyEnded if the key is not there any more, or disabled. Nothing is known of it while the registry is damaged.
+        """
+        if self._registry is None:
+            return ()
+        key = self._registry.keys.numbered(number)
+        if key is None or key.status != ENABLED:
+            raise KeyEnded("the key to which the address was given has ended")
+        return self._registry.keys.expectation_of(number)
 
     def _find(self, secret: str) -> Key | None:
         if self._legacy and self._legacy.matches(secret):

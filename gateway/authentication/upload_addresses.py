@@ -1,7 +1,8 @@
 """
 The last part of an address to which one file may be sent until a time: signed, in place of a key.
 
-It shows neither order nor volume, and means nothing outside of this installation.
+It names the key to which it was given out, and ends with it. Beside that it shows neither order nor volume, and means
+nothing outside of this installation.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from __future__ import annotations
 import hmac
 import re
 from hashlib import blake2b
+from typing import NamedTuple
 
 from gateway.errors import Refusal
 from spool.installation import derived
 
 _SIZE = 16
-_TOKEN = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})-([0-9a-f]{32})")
+_TOKEN = re.compile(r"([0-9a-f]{32}-([0-9]{1,12})(?:-([0-9]{1,18}))?)-([0-9a-f]{32})")
+
+
+class OpenAddress(NamedTuple):
+    """`key`: the number of the key that it was given to; None where that was no key of the list."""
+
+    file: str
+    key: int | None
 
 
 def derived_secret(secret: bytes) -> bytes:
@@ -22,19 +31,19 @@ def derived_secret(secret: bytes) -> bytes:
     return derived(secret, "addresses of container files")
 
 
-def signed(secret: bytes, id: str, expires_at: float) -> str:
-    until = int(expires_at)
-    return f"{id}-{until}-{_signature(secret, id, until)}"
+def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+    text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
+    return f"{text}-{_signature(secret, text)}"
 
 
-def opened(secret: bytes, token: str, *, now: float) -> str:
-    """The id of the file. Refusal 403 if the token is not from here, or its time is over."""
+def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
+    """What it is about. Refusal 403 if the token is not from here, or its time is over."""
     found = _TOKEN.fullmatch(token)
-    if found is None or not hmac.compare_digest(_signature(secret, found[1], int(found[2])), found[3]):
+    if found is None or not hmac.compare_digest(_signature(secret, found[1]), found[4]):
         raise Refusal(403, "invalid_address", "This address was not given out here: announce the file first.")
     if int(found[2]) < now:
         raise expired()
-    return found[1]
+    return OpenAddress(found[1].partition("-")[0], None if found[3] is None else int(found[3]))
 
 
 def expired() -> Refusal:
@@ -42,5 +51,5 @@ def expired() -> Refusal:
     return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")
 
 
-def _signature(secret: bytes, id: str, until: int) -> str:
-    return blake2b(f"{id}-{until}".encode(), key=secret, digest_size=_SIZE).hexdigest()
+def _signature(secret: bytes, text: str) -> str:
+    return blake2b(text.encode(), key=secret, digest_size=_SIZE).hexdigest()

@@ -69,7 +69,7 @@ class DeviceAssignment:
             self._count_claims(claims)
         if gone:
             _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
-        self._hear(verdict.device for verdict in verdicts.values())
+        self._hear((verdict.device for verdict in verdicts.values()), bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
         """Returns the labels of an enrolled device; its user is one of them unless a label names another."""
@@ -80,7 +80,7 @@ class DeviceAssignment:
 
     async def _meet(self, names: list[str], bearer: Bearer) -> None:
         if bearer.named is not None and (known := self._table.find(bearer.named)) and _is_revoked(known, bearer):
-            raise self._lifecycle.refused(known)
+            raise self._lifecycle.refused(known, bearer)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.first_contact(name, bearer)
@@ -92,16 +92,16 @@ class DeviceAssignment:
         if known is None:
             return _Verdict(None)
         if _is_revoked(known, bearer):
-            self._lifecycle.refused(known)
+            self._lifecycle.refused(known, bearer)
             return _Verdict(None, revoked=True)
         if known.has_key:
             return _Verdict(None, claimed=True)
         return _Verdict(known.id if known.state in (ENROLLED, REVOKED) else None)
 
-    def _hear(self, devices: Iterator[str | None]) -> None:
+    def _hear(self, devices: Iterator[str | None], bearer: Bearer) -> None:
         for id in {id for id in devices if id is not None}:
             if (known := self._table.find(id)) is not None:
-                self._lifecycle.heard(known)
+                self._lifecycle.heard(known, bearer)
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ClusterSettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
@@ -17,7 +18,7 @@ from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices import ENROLLED, Device
-from spool.errors import SpoolError
+from spool.errors import KeyEnded, SpoolError
 
 KIND = "kind"
 CLUSTER = "cluster"
@@ -65,7 +66,7 @@ class Clusters:
         disabled, silent = sum(not cluster.enabled for cluster in self.table.all()), len(self.silent())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 
-    async def follow(self, device: Device) -> None:
+    async def follow(self, device: Device, bearer: Bearer) -> None:
         """
         Keep what a device reports of its cluster; nothing if it reports for none.
 
@@ -77,19 +78,21 @@ class Clusters:
         known = self.table.find(reported.id)
         if known is not None and (known.device, known.agent_version) == (device.id, device.agent_version):
             return
-        await self._note(reported)
+        await self._note(reported, bearer)
 
-    async def hear(self, account: str, region: str, name: str) -> None:
+    async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
         """Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be noted."""
         known = self.table.named(account, region, name)
         if known is not None and not known.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")
         if known is None or self._clock.now() - known.last_seen >= HEARD_EVERY_S:
-            await self._note(ReportedCluster(account=account, region=region, name=name))
+            await self._note(ReportedCluster(account=account, region=region, name=name), bearer)
 
-    async def _note(self, reported: ReportedCluster) -> None:
+    async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:
         try:
-            await self.table.report(reported)
+            await self.table.report(reported, expects=bearer.expects)
+        except KeyEnded:
+            raise
         except SpoolError as error:
             extra = {"action": "cluster_not_kept", "cluster": reported.id}
             _log.warning("a cluster was not kept: %s", error, extra=extra)

@@ -52,9 +52,9 @@ class DeviceKeys:
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
         if device is None or device.state == REVOKED or not device.has_key or device.generation != int(number):
             raise Refusal(401, "dead_device_key", "this device was revoked or reset, and its key is no longer good")
-        if not device.key_used:
-            self._table.touch(id, lambda known: replace(known, key_used=True))
         expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
+        if not device.key_used:
+            self._table.touch(id, lambda known: replace(known, key_used=True), expects=expects)
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,8 +21,19 @@ from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
-from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceChange, DeviceTable, is_device_id, of_known
+from spool.devices import (
+    ENROLLED,
+    PENDING,
+    REVOKED,
+    Device,
+    DeviceChange,
+    DeviceTable,
+    TooManyDevices,
+    is_device_id,
+    of_known,
+)
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
+from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
@@ -110,7 +121,7 @@ class DeviceLifecycle:
             may_have_key = report.want_key and self._may_have_key(newest or device, report)
             return replace(device, has_key=True) if may_have_key else device
 
-        device = await self.table.update(report.id, enrolled, audited)
+        device = await self._keep(report.id, enrolled, bearer, audited)
         return device, self.keys.key_of(device) if may_have_key else None
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
@@ -128,17 +139,17 @@ class DeviceLifecycle:
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
             return device.updated(last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset)
 
-        return await self.table.update(report.id, beaten, audited)
+        return await self._keep(report.id, beaten, bearer, audited)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
         user, labels = self._emails.protected(report.user), self._emails.protected_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
-    def refused(self, device: Device) -> Refusal:
+    def refused(self, device: Device, bearer: Bearer) -> Refusal:
         """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
         now = self._clock.now()
         if now - device.last_seen >= HEARD_EVERY_S:
-            self.table.touch(device.id, _seen(now))
+            self.table.touch(device.id, _seen(now), expects=bearer.expects)
         return revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
@@ -148,26 +159,36 @@ class DeviceLifecycle:
         if device is None:
             raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
         if device.state == REVOKED:
-            raise self.refused(device)
-        self.table.touch(id, _seen(self._clock.now()))
+            raise self.refused(device, bearer)
+        self.table.touch(id, _seen(self._clock.now()), expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
         if ENROLL in bearer.scopes:
             try:
                 device, audited = self._new(DeviceReport(id=id), bearer, "")
+                return await self._keep(id, lambda newest: newest or device, bearer, audited)
             except Refusal as refusal:
                 _log.warning("a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"})
-            else:
-                return await self.table.update(id, lambda newest: newest or device, audited)
-        self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now())
+        self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now(), expects=bearer.expects)
         return None
 
-    def heard(self, device: Device) -> None:
+    async def _keep(
+        self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
+    ) -> Device:
+        """Changes a row, or adds one if there is room. KeyEnded if the bearer's key has ended at another gateway."""
+        try:
+            return await self.table.update(id, change, audited, expects=bearer.expects, most=self.settings.max)
+        except TooManyDevices as error:
+            raise _full() from error
+
+    def heard(self, device: Device, bearer: Bearer) -> None:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
-            self.table.touch(device.id, lambda known: replace(_seen(now)(known), last_telemetry=now))
+            self.table.touch(
+                device.id, lambda known: replace(_seen(now)(known), last_telemetry=now), expects=bearer.expects
+            )
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -175,8 +196,7 @@ class DeviceLifecycle:
             message = "no new devices are enrolled here (devices.policy); an operator can: tollhouse devices admit ID"
             raise Refusal(403, "enrolment_closed", message)
         if len(self.table) >= self.settings.max:
-            message = "there are as many devices as devices.max allows; an operator can raise it"
-            raise Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
+            raise _full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
             message = "this key enrolled too many devices in a short time; repeat later"
@@ -199,7 +219,7 @@ class DeviceLifecycle:
             new, audited = self._new(report, bearer, address)
             return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
         if known.state == REVOKED:
-            raise self.refused(known)
+            raise self.refused(known, bearer)
         if _is_another(known, report):
             await self._flag(known, bearer, address)
         return of_known(lambda newest: self._reported(newest, report, bearer)), None
@@ -237,12 +257,17 @@ class DeviceLifecycle:
         if report.revoked:
             if device.state == REVOKED:
                 return device
-            return await self._change(device.id, _revoked_by(bearer.name), "device.revoke", actor)
+            change = _revoked_by(bearer.name)
+            return await self._change(device.id, change, "device.revoke", actor, expects=bearer.expects)
         now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await self._change(device.id, lambda known: _approved(known, now), "device.approve", actor)
+            device = await self._change(
+                device.id, lambda known: _approved(known, now), "device.approve", actor, expects=bearer.expects
+            )
         if report.reset and device.state != REVOKED:
-            device = await self._change(device.id, lambda known: _reset(known, now), "device.reset", actor)
+            device = await self._change(
+                device.id, lambda known: _reset(known, now), "device.reset", actor, expects=bearer.expects
+            )
         return device
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
@@ -251,7 +276,8 @@ class DeviceLifecycle:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
-        await self.table.update(device.id, of_known(lambda known: replace(known, flagged_at=now)), change)
+        flagged = of_known(lambda known: replace(known, flagged_at=now))
+        await self.table.update(device.id, flagged, change, expects=bearer.expects)
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
@@ -281,10 +307,8 @@ class DeviceLifecycle:
             return device
 
         admitted(self.table.find(id))
-        if len(self.table) >= self.settings.max:
-            raise NotAllowed("there are as many devices as devices.max allows: raise it, or delete some")
         change = AuditedChange(actor=actor, action="device.admit", target=id, after={"state": device.state})
-        return await self.table.update(id, admitted, change)
+        return await self.table.update(id, admitted, change, most=self.settings.max)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """Deletes a device with its key; what it sent is kept, and it may enrol again."""
@@ -357,11 +381,19 @@ class DeviceLifecycle:
 
         return await self._change(id, labelled, "device.label", actor)
 
-    async def _change(self, id: str, change: Callable[[Device], Device], action: str, actor: Actor) -> Device:
+    async def _change(
+        self,
+        id: str,
+        change: Callable[[Device], Device],
+        action: str,
+        actor: Actor,
+        *,
+        expects: Collection[Expectation] = (),
+    ) -> Device:
         before = self._named(id)
         shown = _shown(before), _shown(change(before))
         audited = AuditedChange(actor=actor, action=action, target=id, before=shown[0], after=shown[1])
-        return await self.table.update(id, of_known(change), audited)
+        return await self.table.update(id, of_known(change), audited, expects=expects)
 
     def _named(self, id: str) -> Device:
         device = self.table.find(id)
@@ -377,6 +409,11 @@ def _begun(id: str, now: float, by: str, **fields: Any) -> Device:
     Its generation is later than any that a device of this id had before it was deleted, so their keys stay dead.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
+
+
+def _full() -> Refusal:
+    message = "there are as many devices as devices.max allows; an operator can raise it"
+    return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 
 def revoked() -> Refusal:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import web
 
+from gateway.authentication.access import key_ended
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
@@ -23,7 +24,7 @@ from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
 from gateway.monitoring.logs import where
 from gateway.monitoring.traces import SERVER
-from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
+from spool.errors import Invalid, KeyEnded, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -178,6 +179,8 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
             return error
         case SpoolFull():
             return Refusal(503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s)
+        case KeyEnded():
+            return key_ended()
         case SpoolUnavailable():
             return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
         case RegistryDamaged():

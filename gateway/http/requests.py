@@ -59,8 +59,8 @@ class KeyRequest(AdmittedRequest[Body]):
 
     @property
     def actor(self) -> Actor:
-        """The key's name, for the audit list."""
-        return Actor(self.bearer.name, self.http.remote or "")
+        """The key, for the audit list; what it changes is not kept once it has ended."""
+        return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
         return await self.page(listed, rows, secret=self.services.operators.cursor_secret)

@@ -30,7 +30,7 @@ from spool.container_files.values import (
     ContainerFile,
     ContainerSender,
 )
-from spool.errors import NotThere
+from spool.errors import KeyEnded, NotThere
 
 CLUSTER_PARAMETERS = ("cluster_name", "cloud_account_id", "region")
 AGENT_PARAMETERS = ("count", "shipper_id", "expiration")
@@ -86,22 +86,23 @@ async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
 
 
 async def put_file(request: KeyRequest[None]) -> Result:
-    """The bytes of an announced file; without a key, because the address is one."""
-    id = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
+    """The bytes of an announced file; without a key, because the address is one. It ends with the key it was given."""
+    address = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
-        upload = await _files(request).begin(id)
-    except NotThere:
+        expects = () if address.key is None else request.receivers.access.expects_of(address.key)
+        upload = await _files(request).begin(address.file, expects)
+        if upload is None:
+            await _receive(request, None)
+        else:
+            await _keep(request, upload)
+    except (NotThere, KeyEnded):
         raise upload_addresses.expired() from None
-    if upload is None:
-        await _receive(request, None)
-    else:
-        await _keep(request, upload)
     return {}
 
 
 async def abandon_files(request: KeyRequest[Abandonments]) -> Result:
     reasons = {one.reference_id: one.reason for one in request.body}
-    await _files(request).abandon(_cluster(request), reasons, key=request.bearer.name)
+    await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
     return {}
 
 
@@ -114,7 +115,7 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_config if is_config else cluster_reports.read_status
     cluster = read(request.body)
-    await request.services.storage.clusters.report(cluster)
+    await request.services.storage.clusters.report(cluster, expects=request.bearer.expects)
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
     kind = "config" if is_config else "status"
     await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)
@@ -207,7 +208,7 @@ def _cluster(request: KeyRequest[Any]) -> ClusterIdentity:
 async def _enabled_cluster(request: KeyRequest[Any]) -> ClusterIdentity:
     """Refusal 403 if an operator disabled the cluster."""
     identity = _cluster(request)
-    await request.services.clusters.hear(identity.account, identity.region, identity.name)
+    await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
     return identity
 
 
@@ -215,7 +216,10 @@ def _sender(request: KeyRequest[Any], shipper: str) -> ContainerSender:
     http = request.http
     told = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
     version = http.headers.get(AGENT_VERSION, "")
-    return ContainerSender(key=request.bearer.name, shipper=told[:MAX_TEXT], agent_version=version[:MAX_TEXT])
+    bearer = request.bearer
+    return ContainerSender(
+        key=bearer.name, shipper=told[:MAX_TEXT], agent_version=version[:MAX_TEXT], expects=bearer.expects
+    )
 
 
 def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
@@ -229,7 +233,7 @@ def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
 
 def _address(request: KeyRequest[Any], file: ContainerFile, expires_at: float) -> str:
     """Beside the address that was asked, under the host by which the agent came or the one that is configured."""
-    token = upload_addresses.signed(_secret(request), file.id, expires_at)
+    token = upload_addresses.signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
     path = request.http.path.rpartition("/")[0]
     return f"{base.rstrip('/')}{path}/files/{token}"

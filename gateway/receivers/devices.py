@@ -64,7 +64,7 @@ async def enroll_device(request: KeyRequest[Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
-    await request.services.clusters.follow(device)
+    await request.services.clusters.follow(device, request.bearer)
     answer = _answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
 
@@ -73,7 +73,7 @@ async def heartbeat_device(request: KeyRequest[Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device = await lifecycle.heartbeat(facts, request.bearer, request.http.remote or "")
-    await request.services.clusters.follow(device)
+    await request.services.clusters.follow(device, request.bearer)
     return _answer(device, lifecycle)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ from spool.container_files.values import (
 )
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
+from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
 UNKNOWN_HERE = "unknown here"
@@ -82,7 +83,8 @@ class ContainerFiles:
                 row = self._announced(found.get(file.reference), file, identity, by)
                 files[file.reference] = replace(row, expires_at=expires_at)
             await self._kept.make_room_for_rows(by.key, sum(name not in found for name in files))
-            await self._kept.write([(found.get(name), file) for name, file in files.items()])
+            pairs = [(found.get(name), file) for name, file in files.items()]
+            await self._kept.write(pairs, expects=by.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
 
     def _announced(
@@ -97,21 +99,27 @@ class ContainerFiles:
             return replace(before, state=state, **told)
         return before
 
-    async def begin(self, id: str) -> ContainerUpload | None:
-        """Take the bytes of an announced file; None if they are here. NotThere if nobody waits for them."""
+    async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | None:
+        """
+        Take the bytes of an announced file; None if they are here. NotThere if nobody waits for them.
+
+        They are kept if `expects` hold then.
+        """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
             raise NotThere("this file is not waited for")
         if not file.is_missing:
             return None
-        return ContainerUpload(self._kept, self.take, file, await self.contents.begin(id, head_of(file)))
+        draft = await self.contents.begin(id, head_of(file))
+        return ContainerUpload(self._kept, self.take, file, draft, expects)
 
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
         """Take the bytes of a body, which is known by their sum."""
         file = replace(self._new(REMOTE_WRITE, identity, "", by), request=request)
-        return ContainerUpload(self._kept, self.take, file, await self.contents.begin(file.id, head_of(file)))
+        draft = await self.contents.begin(file.id, head_of(file))
+        return ContainerUpload(self._kept, self.take, file, draft, by.expects)
 
     async def take(self, upload: ContainerUpload) -> bool:
         """Keep an upload that is whole and flushed; False if its bytes were known."""
@@ -135,7 +143,8 @@ class ContainerFiles:
             await upload.draft.keep()
             facts: dict[str, Any] = {"size": upload.size, "sha256": upload.sha256, "uploaded_at": now, "kept": True}
             facts |= {"asked": False, "problem": None, "not_before": 0.0, "done_at": None}
-            await self._kept.write([(before, replace(file, state=UPLOADED, **facts))])
+            pair = (before, replace(file, state=UPLOADED, **facts))
+            await self._kept.write([pair], expects=upload.expects, is_bounded=True)
         return True
 
     async def put_status(
@@ -151,19 +160,21 @@ class ContainerFiles:
                 self._new(STATUS, identity, name, by), state=UPLOADED, request=request, body=body, uploaded_at=now
             )
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
-            await self._kept.write([(None, status)], gone=[] if before is None else [before])
+            gone = [] if before is None else [before]
+            await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
 
     async def status_taken(self, identity: ClusterIdentity, *, key: str) -> bool:
         """Whether a key's status of a cluster is the newest that is kept."""
         found = await self.rows.named(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in found.values())
 
-    async def abandon(self, identity: ClusterIdentity, reasons: Mapping[str, str], *, key: str) -> int:
+    async def abandon(self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender) -> int:
         """The sender has these files no more. What was uploaded stays, and names that are unknown are ignored."""
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, list(reasons))
-            mine = [file for file in found.values() if file.key == key and file.is_missing]
-            await self._kept.write([(file, self._abandoned(file, reasons[file.reference])) for file in mine])
+            mine = [file for file in found.values() if file.key == by.key and file.is_missing]
+            abandoned = [(file, self._abandoned(file, reasons[file.reference])) for file in mine]
+            await self._kept.write(abandoned, expects=by.expects)
         return len(mine)
 
     def _abandoned(self, file: ContainerFile, reason: str) -> ContainerFile:
@@ -193,7 +204,7 @@ class ContainerFiles:
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
             await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
-            await self._kept.write(changed)
+            await self._kept.write(changed, is_bounded=True)
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
         return await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit)

@@ -8,7 +8,7 @@ Who changes a row holds `lock` from reading the row before to writing the one af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -26,6 +26,7 @@ from spool.container_files.values import (
     ContainerFile,
 )
 from spool.errors import SpoolFull
+from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
 RETRY_AFTER_S = 60
@@ -115,13 +116,20 @@ class KeptFiles:
         *,
         gone: Sequence[ContainerFile] = (),
         changes: Sequence[BookChange] = (),
+        expects: Collection[Expectation] = (),
+        is_bounded: bool = False,
     ) -> None:
-        """Write rows with what they change in the books; each with the row before it, None for a new one."""
+        """
+        Write rows with what they change in the books; each with the row before it, None for a new one.
+
+        KeyEnded if the key of whoever caused it has ended, TooManyFiles for new rows that are over the limit.
+        """
         pairs = [(before, after) for before, after in files if before != after]
         all_changes = [*changes, *books.changes_of(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
-        await self.rows.write(pairs, gone, all_changes)
+        most = self.settings.max_files if is_bounded else None
+        await self.rows.write(pairs, gone, all_changes, expects=expects, most=most)
         self.sums.follow(pairs, gone, all_changes)
         self._news.set()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
+from spool.log.partial_reports import Expectation
 
 # What `select` finds, oldest first.
 DUE = "due"  # of `kind`: to be sent now, by the time `now`
@@ -25,6 +26,13 @@ class ContainerFileMoved(SpoolUnavailable):
 
     def __init__(self) -> None:
         super().__init__("another gateway changed this file at the same time: repeat it")
+
+
+class TooManyFiles(SpoolUnavailable):
+    """Other processes added rows at the same time, so that there is no room for these: nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("other gateways took the room for files that is left (container.max_files): repeat it")
 
 
 class ContainerRows(Protocol):
@@ -56,10 +64,14 @@ class ContainerRows(Protocol):
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
     ) -> None:
         """
         In one transaction: remove the rows in `gone`, replace rows, and change the books. A pair is the row before,
-        None for a new one, and the row after. ContainerFileMoved where the row before is not what is kept.
+        None for a new one, and the row after. Where rows are shared: ContainerFileMoved where the row before is not
+        what is kept, KeyEnded if `expects` fail, TooManyFiles if there are more than `most` rows after new ones.
         """
         ...
 

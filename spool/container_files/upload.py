@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from spool.container_files.rows import ContentDraft
 from spool.container_files.values import ClusterIdentity, ContainerFile
 from spool.errors import Invalid, SpoolError
+from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
 
@@ -36,8 +37,10 @@ class ContainerUpload:
         take: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
         draft: ContentDraft,
+        expects: Collection[Expectation] = (),
     ) -> None:
         self.file = file
+        self.expects = expects
         self.draft = draft
         self.size = 0
         self.sha256 = ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spool.log.partial_reports import Expectation
+
 # Kinds.
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
@@ -48,11 +50,16 @@ class AnnouncedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
-    """Who sends: the name of the key, and what the agent says of itself."""
+    """
+    Who sends: the name of the key, and what the agent says of itself.
+
+    `expects`: what it brings is kept only while the key is good, where other processes may end it.
+    """
 
     key: str
     shipper: str = ""
     agent_version: str = ""
+    expects: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from spool.clusters import Cluster
+from spool.log.partial_reports import Expectation
 
 
 class MemoryClusters:
@@ -14,7 +15,7 @@ class MemoryClusters:
     async def load(self) -> Sequence[Cluster]:
         return list(self._clusters.values())
 
-    async def write(self, cluster: Cluster) -> None:
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
         self._clusters[cluster.id] = cluster
 
     async def delete(self, id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from spool.container_files import rows as selections
 from spool.container_files.values import (
@@ -18,6 +18,7 @@ from spool.container_files.values import (
     WaitingFiles,
 )
 from spool.listing import ListPage, ListQuery, page_of
+from spool.log.partial_reports import Expectation
 
 
 class MemoryContainerRows:
@@ -72,6 +73,9 @@ class MemoryContainerRows:
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
     ) -> None:
         for file in gone:
             self._rows.pop(file.id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from spool.devices import Device, Unenrolled
+from spool.devices import NO_EXPECTATIONS, UNCONDITIONAL, Device, Expectations, Unenrolled, WriteConditions
 
 
 class MemoryDevices:
@@ -18,7 +18,12 @@ class MemoryDevices:
         return list(self._devices.values()), list(self._names.values())
 
     async def write(
-        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        devices: Sequence[Device],
+        names: Sequence[Unenrolled],
+        gone: Sequence[str],
+        deleted: Sequence[str],
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Mapping[str, Device | None]:
         for id in deleted:
             self._devices.pop(id, None)
@@ -30,6 +35,9 @@ class MemoryDevices:
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return {}
+
+    async def ended(self, expects: Expectations) -> Expectations:
+        return NO_EXPECTATIONS
 
     async def names(self) -> Sequence[Unenrolled]:
         return list(self._names.values())

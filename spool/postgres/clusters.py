@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
 
-from spool.clusters import Cluster, ClusterCheck
+from spool.clusters import Cluster, ClusterCheck, TooManyClusters
+from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database
+from spool.postgres.registry.bearers import check_bearers
 from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry.shared.following import CLUSTERS
 
@@ -19,6 +21,7 @@ _PUT = f"""
     INSERT INTO {{schema}}.clusters ({", ".join(_NAMES)}) VALUES ({", ".join(f"%({name})s" for name in _NAMES)})
         ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _NAMES if name != "id")}"""
 _ONE = f"SELECT {', '.join(_NAMES)} FROM {{schema}}.clusters WHERE id = %s"
+_COUNT = "SELECT count(*) FROM {schema}.clusters"
 _DELETE = "DELETE FROM {schema}.clusters WHERE id = %s"
 _JSON = {"checks": tuple[ClusterCheck, ...], "labels": dict[str, str], "config": dict[str, object]}
 
@@ -36,13 +39,18 @@ class PostgresClusters:
         self._known = {cluster.id: cluster for cluster in map(_cluster, found)}
         return list(self._known.values())
 
-    async def write(self, cluster: Cluster) -> None:
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
         """What another process changed of the row, and this one did not, stays."""
         sql, known = self._database.sql, self._known.get(cluster.id)
 
         def work(connection: Connection) -> Cluster:
             lock_head(connection, self._database)
+            check_bearers(connection, sql, expects, now=self._database.now())
             row = connection.execute(sql(_ONE), (cluster.id,)).fetchone()
+            if row is None and most is not None:
+                [[count]] = connection.execute(sql(_COUNT)).fetchall()
+                if count >= most:
+                    raise TooManyClusters
             merged = cluster if row is None or known is None else _merged(known, cluster, _cluster(row))
             connection.execute(sql(_PUT), _row(merged))
             note_changes(connection, self._database, [(CLUSTERS, cluster.id)])

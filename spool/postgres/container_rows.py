@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from spool.container_files import rows
+from spool.container_files.books import ROW_TERMS
 from spool.container_files.row_sums import SummedContainerRows, SumQueries
-from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.values import BookChange, ClusterIdentity, ContainerFile
 from spool.listing import ListPage, ListQuery
+from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database, UniqueViolation
 from spool.postgres.lists import read_page
+from spool.postgres.registry.bearers import check_bearers, hold_keys
 
 _NAMES = tuple(each.name for each in fields(ContainerFile))
 _COLUMNS = ", ".join(_NAMES)
@@ -32,6 +35,8 @@ _BOOK = """
     INSERT INTO {schema}.container_books AS book (kind, term, n, carried)
     VALUES (%(kind)s, %(term)s, %(n)s, %(carried)s)
         ON CONFLICT (kind, term) DO UPDATE SET n = book.n + excluded.n, carried = book.carried + excluded.carried"""
+_LOCK_BOOKS = "SELECT term FROM {schema}.container_books ORDER BY kind, term FOR UPDATE"
+_KNOWN = "SELECT coalesce(sum(n - carried), 0)::bigint FROM {schema}.container_books WHERE term = ANY(%s)"
 _BOOKS = "SELECT kind, term, n, carried FROM {schema}.container_books"
 _COUNT = "SELECT kind, state, count(*) FROM {schema}.container_files GROUP BY kind, state"
 _DUE = "(state = 'uploaded' OR (asked AND kept))"
@@ -96,24 +101,36 @@ class PostgresContainerRows(SummedContainerRows):
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
     ) -> None:
         before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
         new = sorted((_row(after) for one, after in pairs if one is None), key=lambda row: str(row["id"]))
         changed = sorted((_row(after) for one, after in pairs if one is not None), key=lambda row: str(row["id"]))
         terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
         sql = self._database.sql
+        is_bounded = most is not None and len(new) > len(gone)
 
         def work(connection: Connection) -> None:
             if before:
                 found = connection.execute(sql(_LOCKED), (sorted(before),)).fetchall()
                 if {file.id: file for file in map(_file, found)} != before:
                     raise ContainerFileMoved
+            hold_keys(connection, sql, expects)
+            check_bearers(connection, sql, expects, now=self._database.now())
+            if is_bounded:  # of two who add rows at once the second one sees those of the first
+                connection.execute(sql(_LOCK_BOOKS))
             if gone:
                 connection.execute(sql(_FORGET), (sorted(file.id for file in gone),))
             with connection.cursor() as cursor:
                 for statement, values in ((_CHANGE, changed), (_ADD, new), (_BOOK, terms)):
                     if values:
                         cursor.executemany(sql(statement), values)
+            if is_bounded:
+                [[known]] = connection.execute(sql(_KNOWN), (sorted(ROW_TERMS),)).fetchall()
+                if known > most:
+                    raise TooManyFiles
 
         try:
             await self._database.transaction(work)

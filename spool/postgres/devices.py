@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from spool.devices import Device, Unenrolled
+from spool.devices import UNCONDITIONAL, Device, DevicesRefused, Expectations, Unenrolled, WriteConditions
 from spool.postgres.database import Connection, Database
+from spool.postgres.registry.bearers import ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry.shared.following import DEVICES
 
@@ -28,6 +29,8 @@ _CHANGE = f"""
        SET {", ".join(f'"{name}" = %({name})s' for name in _NAMES if name != "id")},
            row_version = %(row_version)s, written_at = {{now}}
      WHERE id = %(id)s AND row_version = %(read_version)s RETURNING id"""
+_COUNT = """
+    SELECT count(*), array_agg(id) FILTER (WHERE id = ANY(%s)) FROM {schema}.devices"""
 _DELETE = "DELETE FROM {schema}.devices WHERE id = ANY(%s)"
 _PUT_NAME = """
     INSERT INTO {schema}.unenrolled AS kept (name, first_seen, last_seen, count, key) VALUES (%s, %s, %s, %s, %s)
@@ -67,18 +70,36 @@ class PostgresDevices:
         rows = await self._database.read(lambda connection: connection.execute(sql(_ALL_NAMES)).fetchall())
         return [_unenrolled(row) for row in rows]
 
+    async def ended(self, expects: Expectations) -> Expectations:
+        sql, now = self._database.sql, self._database.now()
+        found = await self._database.read(lambda connection: ended_bearers(connection, sql, expects, now=now))
+        return frozenset(found)
+
     async def write(
-        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        devices: Sequence[Device],
+        names: Sequence[Unenrolled],
+        gone: Sequence[str],
+        deleted: Sequence[str],
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Mapping[str, Device | None]:
         database, sql = self._database, self._database.sql
         ordered = sorted(devices, key=lambda device: device.id)
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
+        ends_keys = any(map(self._ends_key, ordered)) or bool(deleted)
         read = {device.id: self._versions.get(device.id) for device in ordered}
         following = {id: _following(version) for id, version in read.items()}
 
         def work(connection: Connection) -> tuple[set[str], list[Any]]:
             if told:
                 lock_head(connection, database)
+            else:
+                hold_keys(connection, sql, conditions.expects)
+            ended = ended_bearers(connection, sql, conditions.expects, now=database.now())
+            new = [id for id, version in read.items() if version is None]
+            over = self._over(connection, new, conditions)
+            if ended or over:
+                raise DevicesRefused(ended=ended, over=over)
             if deleted:
                 connection.execute(sql(_DELETE), (sorted(deleted),))
             written = self._put(connection, ordered, read, following)
@@ -96,6 +117,8 @@ class PostgresDevices:
             return written, newest
 
         written, newest = await database.transaction(work)
+        if ends_keys:
+            await outlast_commits(database)
         for id in deleted:
             self._forget(id)
         for device in ordered:
@@ -128,6 +151,23 @@ class PostgresDevices:
             self._forget(id)
             found[id] = None
         return found
+
+    def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
+        """Those that are too many. Whoever adds devices holds the registry's head, so nobody else does meanwhile."""
+        bounded = [id for id in new if id in conditions.bounded]
+        if conditions.most is None or not bounded:
+            return ()
+        [[known, there]] = connection.execute(self._database.sql(_COUNT), (bounded,)).fetchall()
+        adds = [id for id in bounded if id not in set(there or ())]
+        room = max(0, conditions.most - known - (len(new) - len(bounded)))
+        return adds[room:]
+
+    def _ends_key(self, device: Device) -> bool:
+        """Whether the key that it has may open no more."""
+        known = self._told.get(device.id)
+        if known is None or not known.has_key:
+            return False
+        return not device.has_key or (device.generation, device.state) != (known.generation, known.state)
 
     def _put(
         self,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import scrypt
 
 from spool.errors import Invalid
+from spool.log.partial_reports import Expectation
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
@@ -30,10 +31,15 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who changes something, and from where, as the audit list shows it."""
+    """
+    Who changes something, and from where, as the audit list shows it.
+
+    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it.
+    """
 
     name: str
     address: str
+    expects: tuple[Expectation, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 
 import msgspec
 
 from spool.clusters import Cluster, ClusterCheck
 from spool.errors import SpoolUnavailable
+from spool.log.partial_reports import Expectation
 from spool.sqlite.database import Database
 
 _COLUMNS = tuple(each.name for each in fields(Cluster))
@@ -29,7 +30,7 @@ class SqliteClusters:
 
         return await self._database.read(read)
 
-    async def write(self, cluster: Cluster) -> None:
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
         await self._change(lambda connection: connection.execute(_PUT, _row(cluster)))
 
     async def delete(self, id: str) -> None:

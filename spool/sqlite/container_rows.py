@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from spool.container_files.row_sums import SummedContainerRows, SumQueries
 from spool.container_files.values import BookChange, ClusterIdentity, ContainerFile
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
+from spool.log.partial_reports import Expectation
 from spool.sqlite.database import Database
 from spool.sqlite.lists import read_page
 
@@ -104,6 +105,9 @@ class SqliteContainerRows(SummedContainerRows):
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
     ) -> None:
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany(_FORGET, [(file.id,) for file in gone])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from spool.devices import Device, Unenrolled
+from spool.devices import NO_EXPECTATIONS, UNCONDITIONAL, Device, Expectations, Unenrolled, WriteConditions
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 
@@ -47,7 +47,12 @@ class SqliteDevices:
         return await self._database.read(read)
 
     async def write(
-        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        devices: Sequence[Device],
+        names: Sequence[Unenrolled],
+        gone: Sequence[str],
+        deleted: Sequence[str],
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Mapping[str, Device | None]:
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany(_DELETE, [(id,) for id in deleted])
@@ -62,6 +67,9 @@ class SqliteDevices:
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"devices cannot be written: {error}") from error
         return {}
+
+    async def ended(self, expects: Expectations) -> Expectations:
+        return NO_EXPECTATIONS
 
     async def names(self) -> Sequence[Unenrolled]:
         return (await self.load())[1]

@@ -1,41 +1,105 @@
-"""Whether the keys under which a group was sent are still good, asked under the head: `spool.registry.shared`."""
+"""
+Whether the keys under which something is sent are still good, asked where it is kept: `spool.registry.shared`.
+
+A transaction that keeps something has a key end before it or after it: it holds the registry's head, or the rows of its
+keys. A commit of the log takes no lock beside its own head: whoever ends a key waits for that head instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
-from spool.postgres.database import Connection, Database
+from spool.errors import KeyEnded
+from spool.log.partial_reports import Expectation
+from spool.postgres.database import Connection, Database, LockWaited
 from spool.registry.shared import bearers
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
+WAITS = 3  # for a head that a stopped process has: others take it away from that process meanwhile
 
 _SECRETS = """
     SELECT s.digest FROM {schema}.secrets s JOIN {schema}.keys k ON k.id = s.key_id
      WHERE s.digest = ANY(%(digests)s) AND k.status = 'Enabled' AND (s.ends_at IS NULL OR s.ends_at > {now})"""
+_NUMBERS = "SELECT id FROM {schema}.keys WHERE id = ANY(%(numbers)s::bigint[]) AND status = 'Enabled'"
 _DEVICES = """
     SELECT d.id, d.generation FROM {schema}.devices d
       JOIN unnest(%(ids)s::text[], %(generations)s::bigint[]) AS wanted (id, generation)
            ON d.id = wanted.id AND d.generation = wanted.generation
      WHERE d.has_key AND d.state <> 'revoked'"""
+# Whoever changes a key locks its row for that; who notes when it was last used does not wait for this.
+_HOLD = """
+    SELECT id FROM {schema}.keys
+     WHERE id = ANY(%(numbers)s::bigint[])
+        OR id IN (SELECT key_id FROM {schema}.secrets WHERE digest = ANY(%(digests)s))
+  ORDER BY id FOR KEY SHARE"""
+_HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def with_bearers(database: Database, versions: Versions) -> Versions:
     """The versions of what a group was made from; those of its keys, too."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        digests, devices = bearers.digests(keys), bearers.devices(keys)
-        values = {"digests": digests, "now": database.now()}
-        of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
-        good_keys = connection.execute(database.sql(_SECRETS), values) if digests else ()
-        good_devices = connection.execute(database.sql(_DEVICES), of) if devices else ()
-        rest = [key for key in keys if not key.startswith((bearers.KEYS, bearers.DEVICES))]
+        good = _ask_good(connection, database.sql, keys, now=database.now())
+        rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
         others = versions(connection, rest) if rest else dict
-
-        def found() -> Mapping[bytes, int]:
-            good = dict(bearers.key_is_good(digest) for (digest,) in good_keys)
-            good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
-            return {**good, **others()}
-
-        return found
+        return lambda: {**good(), **others()}
 
     return ask
+
+
+def check_bearers(
+    connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
+) -> None:
+    """KeyEnded if one of the keys has ended, in a transaction that holds the registry's head."""
+    if ended_bearers(connection, sql, expects, now=now):
+        raise KeyEnded("the key under which it was sent has ended: nothing of it was kept")
+
+
+def ended_bearers(
+    connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
+) -> Collection[Expectation]:
+    """Those of the keys that have ended."""
+    if not expects:
+        return ()
+    good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()
+    return {one for one in expects if good.get(one.key) != one.version}
+
+
+def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
+    """Let none of the keys end before the transaction does, which does not hold the registry's head."""
+    keys = [expectation.key for expectation in expects]
+    wanted = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
+    if any(wanted.values()):
+        connection.execute(sql(_HOLD), wanted)
+
+
+async def outlast_commits(database: Database) -> None:
+    """Wait until every group is committed that was planned before a key ended."""
+    for attempt in range(1, WAITS + 1):
+        try:
+            await database.transaction(lambda connection: connection.execute(database.sql(_HEAD)))
+        except LockWaited:
+            if attempt == WAITS:
+                raise
+        else:
+            return
+
+
+def _ask_good(
+    connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
+) -> Callable[[], Mapping[bytes, int]]:
+    """Ask for those that are good; what is returned reads the answers."""
+    digests, numbers, devices = bearers.digests(keys), bearers.numbers(keys), bearers.devices(keys)
+    of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
+    secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
+    good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers}) if numbers else ()
+    good_devices = connection.execute(sql(_DEVICES), of) if devices else ()
+
+    def found() -> Mapping[bytes, int]:
+        good = dict(bearers.key_is_good(digest) for (digest,) in secrets)
+        good.update(bearers.number_is_good(id) for (id,) in good_numbers)
+        good.update(bearers.device_is_good(id, generation) for id, generation in good_devices)
+        return good
+
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 from spool.listing import ListPage, ListQuery
 from spool.postgres.database import Connection
 from spool.postgres.lists import read_page
+from spool.postgres.registry.bearers import check_bearers
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.insights import Comment, Insight
@@ -60,6 +61,7 @@ _PUT_KEY = """
            scopes = %(scopes)s, use_cases = %(use_cases)s, labels = %(labels)s, updated_by = %(updated_by)s,
            last_modified = %(last_modified)s
      WHERE id = %(id)s"""
+_LOCK_KEY = "SELECT id FROM {schema}.keys WHERE id = %s FOR UPDATE"
 _NEXT_KEY = "UPDATE {schema}.registry_head SET newest_key = newest_key + 1 RETURNING newest_key"
 _NEXT_COMMENT = "UPDATE {schema}.registry_head SET newest_comment = newest_comment + 1 RETURNING newest_comment"
 # A clock that was moved back must not make a key look unused for longer than it is.
@@ -97,13 +99,16 @@ class PostgresRegistryRows:
     """
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
-    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
+    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`. `ends_keys`: a
+    secret may open no more, so that a commit that began before must be waited for.
     """
 
-    def __init__(self, connection: Connection, sql: Callable[[str], Any]) -> None:
+    def __init__(self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None) -> None:
         self._connection = connection
         self._sql = sql
+        self._now = now
         self.changed: set[tuple[str, str]] = set()
+        self.ends_keys = False
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
@@ -124,13 +129,20 @@ class PostgresRegistryRows:
         return added
 
     def put_key(self, key: Key) -> None:
+        self._lock_key(key.id)
         self._run(_PUT_KEY, _key_row(key))
         self._write_secrets(key)
 
     def delete_key(self, id: int) -> None:
+        self._lock_key(id)
         self._run("DELETE FROM {schema}.secrets WHERE key_id = %s", (id,))
         self._run("DELETE FROM {schema}.keys WHERE id = %s", (id,))
         self.changed.add((KEYS, str(id)))
+
+    def _lock_key(self, id: int) -> None:
+        """Let no other transaction keep anything under the key, and wait for those that do."""
+        self._run(_LOCK_KEY, (id,))
+        self.ends_keys = True
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
         ids = sorted(times)
@@ -281,6 +293,8 @@ class PostgresRegistryRows:
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
+        if actor.expects:
+            check_bearers(self._connection, self._sql, actor.expects, now=self._now)
         row = dict[str, object](at=at, actor=actor.name, address=actor.address, action=action, target=target)
         row["before"] = None if before is None else json.dumps(before)
         row["after"] = None if after is None else json.dumps(after)

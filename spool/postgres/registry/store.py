@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from spool.errors import RegistryDamaged
 from spool.postgres.database import Connection, Database
+from spool.postgres.registry.bearers import outlast_commits
 from spool.postgres.registry.rows import PostgresRegistryRows
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.following import RegistryNews
@@ -38,13 +39,16 @@ class PostgresRegistry:
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
 
-        def within(connection: Connection) -> tuple[T, int | None]:
+        def within(connection: Connection) -> tuple[T, int | None, bool]:
             lock_head(connection, database)
-            rows = PostgresRegistryRows(connection, database.sql)
+            rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
-            return result, note_changes(connection, database, rows.changed) if rows.changed else None
+            seq = note_changes(connection, database, rows.changed) if rows.changed else None
+            return result, seq, rows.ends_keys
 
-        result, seq = await self._guarded(database.transaction(within))
+        result, seq, ends_keys = await self._guarded(database.transaction(within))
+        if ends_keys:
+            await outlast_commits(database)
         if seq is not None:
             self._own.add(seq)
         return result

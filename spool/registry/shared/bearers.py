@@ -11,7 +11,9 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-KEYS, DEVICES = b"bearer/key/", b"bearer/device/"  # no report waits under keys that begin so
+# No report waits under keys that begin so.
+KEYS, NUMBERS, DEVICES = b"bearer/key/", b"bearer/number/", b"bearer/device/"
+BEARERS = (KEYS, NUMBERS, DEVICES)
 GOOD = 1
 
 
@@ -27,6 +29,11 @@ def key_is_good(digest: bytes) -> Expectation:
     return Expectation(KEYS + digest, GOOD)
 
 
+def number_is_good(id: int) -> Expectation:
+    """That the key with a number is there and enabled, whatever its secret is by now."""
+    return Expectation(NUMBERS + str(id).encode(), GOOD)
+
+
 def device_is_good(id: str, generation: int) -> Expectation:
     """That the device's key of this generation is still the one that it has."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
@@ -34,6 +41,10 @@ def device_is_good(id: str, generation: int) -> Expectation:
 
 def digests(keys: Iterable[bytes]) -> list[bytes]:
     return sorted(key.removeprefix(KEYS) for key in keys if key.startswith(KEYS))
+
+
+def numbers(keys: Iterable[bytes]) -> list[int]:
+    return sorted(int(key.removeprefix(NUMBERS)) for key in keys if key.startswith(NUMBERS))
 
 
 def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
@@ -48,5 +59,5 @@ def ended(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]
         place
         for place, submission in enumerate(group)
         for key, expected in submission.expects
-        if key.startswith((KEYS, DEVICES)) and version(key) != expected
+        if key.startswith(BEARERS) and version(key) != expected
     }

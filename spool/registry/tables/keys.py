@@ -29,7 +29,7 @@ from spool.registry.keys import (
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
-from spool.registry.shared.bearers import key_is_good
+from spool.registry.shared.bearers import key_is_good, number_is_good
 from spool.registry.shared.following import KEYS
 
 MAX_OVERLAP_S = 90 * 86400.0
@@ -71,6 +71,13 @@ class KeyTable:
     def expectation(self, secret: str) -> Expectation | None:
         """What a submission under this secret is made from; None where this process alone changes keys."""
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
+
+    def numbered(self, id: int) -> Key | None:
+        return self._keys.get(id)
+
+    def expectation_of(self, id: int) -> tuple[Expectation, ...]:
+        """As `expectation`, of what comes for the key with a number and without its secret."""
+        return (number_is_good(id),) if self._changes.is_shared else ()
 
     def was_deleted(self, secret: str) -> bool:
         """Whether this was a key's secret until it was deleted or rotated away since the start."""

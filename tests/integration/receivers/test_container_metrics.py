@@ -17,7 +17,7 @@ from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity
 from spool.settings import ContainerSettings, SpoolSettings
 from tests.integration import container_agent as agent
-from tests.integration.conftest import Answer, Serve, Serving
+from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.container_agent import BASE, CLUSTER
 
 pytestmark = pytest.mark.asyncio
@@ -101,18 +101,37 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
     server, key = await made(serve)
     url = urls(await agent.announce(server, ["one"], key))["one"]
     place, _, token = url.rpartition("/")
-    id, until, signature = token.split("-")
-    for forged in (f"{id}-{int(until) + 9}-{signature}", f"{'0' * 32}-{until}-{signature}", "x", f"{token}0"):
+    id, until, number, signature = token.split("-")
+    wrong = ((id, f"{int(until) + 9}", number), ("0" * 32, until, number), (id, until, "9"), (id, until))
+    for forged in (*("-".join([*words, signature]) for words in wrong), "x", f"{token}0"):
         assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
     services = server.app.services
     secret = upload_addresses.derived_secret(services.storage.secret)
-    late = upload_addresses.signed(secret, id, services.receivers.clock.now() - 2)
+    late = upload_addresses.signed(secret, id, services.receivers.clock.now() - 2, key=None)
     answer = await agent.put(server, f"{place}/{late}", b"x")
     assert (403, "expired") == error(answer)
     assert b"Request has expired" in answer.body
-    unknown = upload_addresses.signed(secret, "0" * 32, services.receivers.clock.now() + 60)
+    unknown = upload_addresses.signed(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
     assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))
     assert {} == await waiting(server)
+
+
+@pytest.mark.parametrize("end", ["delete", "disable"])
+async def test_an_address_ends_with_its_key(serve: Serve, end: str) -> None:
+    """A file that is known already is not asked for either; a key with another secret is the same key."""
+    server, key = await made(serve)
+    given = urls(await agent.announce(server, ["known", "new"], key))
+    registry = server.app.services.storage.registry
+    assert registry is not None
+    await registry.keys.rotate("agent", overlap_s=0, actor=ACTOR)
+    assert 200 == (await agent.put(server, given["known"], b"known")).status
+    if end == "delete":
+        await registry.keys.delete("agent", confirm="agent", actor=ACTOR)
+    else:
+        await registry.keys.disable("agent", actor=ACTOR)
+    for name in given:
+        assert (403, "expired") == error(await agent.put(server, given[name], b"late"))
+    assert {"known": b"known"} == await waiting(server)
 
 
 async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:

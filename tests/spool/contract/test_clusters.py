@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from spool.clusters import (
 )
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
+from spool.log.partial_reports import Expectation
 from spool.memory.clusters import MemoryClusters
 from spool.postgres.clusters import PostgresClusters
 from spool.registry.audit import AuditedChange
@@ -222,7 +223,7 @@ async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -
 
 
 class _Full(MemoryClusters):
-    async def write(self, cluster: Cluster) -> None:
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
         raise SpoolUnavailable("the disk is full")
 
 

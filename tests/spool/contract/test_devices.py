@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import MAX_UNENROLLED, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id, of_known
+from spool.devices import (
+    MAX_UNENROLLED,
+    UNCONDITIONAL,
+    Device,
+    DeviceRows,
+    DeviceTable,
+    Expectations,
+    TooManyDevices,
+    Unenrolled,
+    WriteConditions,
+    is_device_id,
+    of_known,
+)
 from spool.errors import NotThere, SpoolUnavailable
 from spool.memory.devices import MemoryDevices
 from spool.postgres.devices import PostgresDevices
@@ -45,12 +57,20 @@ class Counted:
         return await self.rows.load()
 
     async def write(
-        self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str], deleted: Sequence[str]
+        self,
+        devices: Sequence[Device],
+        names: Sequence[Unenrolled],
+        gone: Sequence[str],
+        deleted: Sequence[str],
+        conditions: WriteConditions = UNCONDITIONAL,
     ) -> Mapping[str, Device | None]:
         if self.broken:
             raise SpoolUnavailable("the disk is full")
         self.writes.append(len(devices))
-        return await self.rows.write(devices, names, gone, deleted)
+        return await self.rows.write(devices, names, gone, deleted, conditions)
+
+    async def ended(self, expects: Expectations) -> Expectations:
+        return await self.rows.ended(expects)
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return await self.rows.others(ids)
@@ -248,3 +268,16 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     table.touch("other", lambda known: replace(known, user="ada"))
     await table.close()
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
+
+
+@pytest.mark.asyncio
+async def test_no_more_than_may_be(rows: Counted) -> None:
+    """Of two that enrol at once; one that is there is changed, however many there are."""
+    table = await DeviceTable.open(rows)
+    outcomes = await asyncio.gather(
+        *(table.update(id, lambda known, id=id: known or device(id), most=2) for id in ("a", "b", "c")),  # type: ignore[misc]
+        return_exceptions=True,
+    )
+    assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
+    await table.update("a", of_known(lambda known: replace(known, user="ada")), most=1)
+    assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())

@@ -47,6 +47,7 @@ OWN = "search"
 FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # sees some calls alone
 ROOT = Actor("root", "local")
+FLEET = Bearer("fleet", frozenset({ENROLL}))
 FIELDS = ("team", "user", "device", "api_key", "model", "request_model", "provider", "source", "tag:service", "region")
 # A dimension of the organization's own, for a role that is limited by it.
 DEFINITION = "Dimensions: {Part: {Rules: [{Type: GroupBy, Source: team}]}}"
@@ -146,10 +147,8 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     event = UsageEvent(id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject")
     await add(services.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
     await server.create(f"{name} key", scopes=[INGEST], description=name)
-    await services.require_devices().enrol(
-        DeviceReport(id=f"{name}-device", fingerprint="print"), Bearer("fleet", frozenset({ENROLL})), ""
-    )
-    await services.require_clusters().hear("1", "eu", f"{name}-cluster")
+    await services.require_devices().enrol(DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, "")
+    await services.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)
     view = await made(
         server, "view", "/views", name=f"{name} view", filter={"team": [name]}, principal_dimension="user"
     )

@@ -177,8 +177,8 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
-    assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, key="agent")
-    assert 0 == await files.abandon(CLUSTER, {"foreign": "gone", "announced": "gone"}, key="another")
+    assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)
+    assert 0 == await files.abandon(CLUSTER, {"foreign": "gone", "announced": "gone"}, ContainerSender(key="another"))
     states = [await state(files, id) for id in (uploaded, announced.id, foreign.id)]
     assert [UPLOADED, ABANDONED, ANNOUNCED] == states
     with pytest.raises(NotThere):
@@ -218,7 +218,7 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(files: ContainerF
     assert [] == list(await files.missing(OTHER, key="agent", limit=10))
     [first] = [file for file in missing if file.reference == "first"]
     assert await send(files, first.id, b"metrics again")
-    assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, key="agent")
+    assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, AGENT)
     [untold] = await files.untold(limit=10)
     assert ("second", "purged") == (untold.reference, untold.problem)
     await files.told([untold])

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spool.container_files.files import ContainerFiles
-from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.values import UPLOADED, AnnouncedFile, ClusterIdentity, ContainerFile, ContainerSender
 from spool.postgres.container_contents import PostgresContents
 from spool.postgres.container_rows import PostgresContainerRows
@@ -77,3 +77,22 @@ async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, Cont
         await there.rows.write([], [file], [])
     kept = await there.rows.find(file.id)
     assert kept is not None and "one" == kept.problem
+
+
+async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -> None:
+    """Those that are announced to both at once are counted where they are kept."""
+    settings = ContainerSettings(max_files=8)
+    async with migrated(fresh_schema) as database:
+        rows, contents = PostgresContainerRows(database), PostgresContents(database)
+        nodes = [await ContainerFiles.open(rows, contents, settings, MovedClock()) for _ in range(2)]
+
+        async def announced(place: int, n: int) -> None:
+            by = ContainerSender(key=f"{place}-{n // 2}")  # no key has more that wait than it leaves free
+            file = AnnouncedFile(reference=f"{place}-{n}")
+            await nodes[place].announce(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
+
+        outcomes = await asyncio.gather(*(announced(n % 2, n // 2) for n in range(10)), return_exceptions=True)
+        assert [None] * 8 == [one for one in outcomes if one is None]
+        assert 2 == sum(isinstance(one, TooManyFiles) for one in outcomes)
+        assert 8 == sum((await rows.count()).values())
+        assert () == (await nodes[0].verify()).imbalances

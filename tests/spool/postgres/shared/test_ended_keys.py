@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import psycopg
 import pytest
 import pytest_asyncio
 
@@ -15,6 +16,10 @@ from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.partial_reports import Expectation
 from spool.log.values import Receipt, Submission
+from spool.postgres.database import Connection
+from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.registry.bearers import ended_bearers, hold_keys
+from spool.postgres.registry.rows import PostgresRegistryRows
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import PostgresSpool
 from spool.record import AI_TELEMETRY
@@ -101,6 +106,61 @@ async def test_a_secret_that_still_overlaps_is_good(
     clock.move(61)
     with pytest.raises(KeyEnded):
         await node.log.append(submission(2, good))
+
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid() AND %s = ANY (pg_blocking_pids(pid))"""
+
+
+@pytest.mark.parametrize("holds", ["a commit of the log", "another transaction"])
+async def test_a_key_ends_after_what_is_being_kept(
+    node: PostgresSpool, registries: tuple[Registry, Registry], fresh_schema: Schema, holds: str
+) -> None:
+    """Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not."""
+    here, there = registries
+    _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    good, sql = expected(there, secret), node.database.sql
+    with psycopg.connect(fresh_schema.dsn) as keeping, psycopg.connect(fresh_schema.dsn, autocommit=True) as looking:
+        if holds == "another transaction":
+            hold_keys(keeping, sql, [good])
+            assert () == tuple(ended_bearers(keeping, sql, [good], now=None))
+        else:
+            keeping.execute(sql(LOCK_HEAD))
+        ending = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
+        while looking.execute(WAITING, (keeping.info.backend_pid,)).fetchone() == (0,):
+            assert not ending.done()
+            await asyncio.sleep(0)
+        keeping.commit()
+        await ending
+        assert {good} == ended_bearers(looking, sql, [good], now=None)
+    with pytest.raises(KeyEnded):
+        await node.log.append(submission(1, good))
+
+
+async def test_a_key_that_was_only_edited_is_good(
+    node: PostgresSpool, registries: tuple[Registry, Registry], fresh_schema: Schema
+) -> None:
+    """Also for a transaction that waits until the change is committed, whose statement began before."""
+    here, there = registries
+    _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    good, database = expected(there, secret), node.database
+    with psycopg.connect(fresh_schema.dsn) as editing, psycopg.connect(fresh_schema.dsn, autocommit=True) as looking:
+        rows = PostgresRegistryRows(editing, database.sql)
+        key = rows.key("one")
+        assert key is not None
+        rows.put_key(replace(key, description="new"))
+
+        def keeps(connection: Connection) -> Collection[Expectation]:
+            hold_keys(connection, database.sql, [good])
+            return ended_bearers(connection, database.sql, [good], now=database.now())
+
+        keeping = asyncio.create_task(database.transaction(keeps))
+        while looking.execute(WAITING, (editing.info.backend_pid,)).fetchone() == (0,):
+            assert not keeping.done()
+            await asyncio.sleep(0)
+        editing.commit()
+        assert not await keeping
 
 
 async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,14 +11,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import Device, DeviceChange, DeviceTable, of_known
-from spool.errors import NotAllowed, NotThere
+from spool.devices import Device, DeviceChange, DeviceTable, TooManyDevices, of_known
+from spool.errors import KeyEnded, NotAllowed, NotThere
 from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.audit import AuditedChange
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
 from spool.registry.shared.following import DEVICES
+from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
 
 pytestmark = pytest.mark.asyncio
 
@@ -141,3 +148,68 @@ async def test_an_id_that_is_enrolled_again(nodes: tuple[Node, Node]) -> None:
     await here.table.keep(device(hostname="new"))
     await there.follow()
     assert ["new"] == [each.hostname for each in there.table.all()]
+
+
+async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> None:
+    """Those that both enrol at once are counted where they are kept; whoever is too many hears so."""
+    each = 5
+    outcomes = await asyncio.gather(
+        *(
+            node.table.update(f"{place}-{n}", lambda known, id=f"{place}-{n}": known or device(id), most=each + 1)  # type: ignore[misc]
+            for place, node in enumerate(nodes)
+            for n in range(each)
+        ),
+        return_exceptions=True,
+    )
+    kept = [one.id for one in outcomes if isinstance(one, Device)]
+    assert each - 1 == sum(isinstance(one, TooManyDevices) for one in outcomes)
+    for node in nodes:
+        await node.follow()
+        assert sorted(kept) == sorted(one.id for one in node.table.all())
+
+
+async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None:
+    """The last place is given to a device that is there already at the other one."""
+    here, there = nodes
+    await asyncio.gather(*(here.table.keep(device(id)) for id in ("a", "b")))
+    kept = await there.table.update("b", lambda known: replace(known or device("b"), user="ada"), most=2)
+    assert "ada" == kept.user
+    with pytest.raises(TooManyDevices):
+        await there.table.update("c", lambda known: known or device("c"), most=2)
+
+
+async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) -> None:
+    """It is left out of a batch, whether somebody waits for it or not; what others change with it is kept."""
+    here, there = nodes
+    registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
+    _, secret = await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    expectation = registry.keys.expectation(secret)
+    assert expectation is not None
+    expects = (expectation,)
+    audited: list[AuditedChange] = []
+
+    async def audit(changes: Sequence[AuditedChange]) -> None:
+        audited.extend(changes)
+
+    there.table.auditor = audit
+    await asyncio.gather(*(there.table.keep(device(id)) for id in ("a", "b")))
+    await there.table.update("a", of_known(lambda known: replace(known, user="ada")), expects=expects)
+    await registry.keys.delete("one", confirm="one", actor=ACTOR)
+    change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
+    there.table.touch("a", lambda known: replace(known, last_seen=9.0), expects=expects)
+    there.table.touch("b", lambda known: replace(known, last_seen=9.0))
+    there.table.note_unenrolled("mill", key="one", now=5.0, expects=expects)
+    there.table.note_unenrolled("loom", key="two", now=5.0)
+    outcomes = await asyncio.gather(
+        there.table.update("a", of_known(lambda known: replace(known, hostname="mill")), expects=expects),
+        there.table.update("a", of_known(lambda known: replace(known, platform="linux"))),
+        there.table.update("c", lambda known: known or device("c"), change, expects=expects),
+        return_exceptions=True,
+    )
+    assert [KeyEnded, Device, KeyEnded] == [type(one) for one in outcomes]
+    assert [] == audited
+    await here.table.follow(None)
+    for node in nodes:
+        rows = {one.id: (one.user, one.platform, one.hostname, one.last_seen) for one in node.table.all()}
+        assert {"a": ("ada", "linux", "", 1.0), "b": ("", "", "", 9.0)} == rows
+        assert ["loom"] == [one.name for one in node.table.unenrolled()]

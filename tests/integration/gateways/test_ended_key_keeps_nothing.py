@@ -1,0 +1,356 @@
+"""
+A key that was deleted at one gateway keeps nothing at another one, which has not heard of it: at any address.
+
+Each address that may keep something has its request here; a new one does, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import psycopg
+import pytest
+
+from gateway.addresses.table import FOR_SENDERS
+from gateway.devices.lifecycle import DeviceReport
+from gateway.intake.prices import PriceBook
+from spool.identity import Identity
+from spool.leases import HeldTasks, Work
+from spool.log.values import Submission
+from spool.postgres.registry.follower import Follower
+from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry import changes
+from spool.registry.operators import Actor
+from spool.registry.scopes import INGEST
+from tests.integration import container_agent as agent
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_topics import DROPS, EVENT, ROW, body, usage
+from tests.integration.test_two_gateways import shared_config
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+CASES = Path(__file__).parents[2] / "cases/gateway"
+ADA = Actor("ada@example.com", "127.0.0.1")
+SAFE = {"GET", "HEAD"}
+# Nothing of these is kept, whoever asks.
+KEEPS_NOTHING = {"export_profiles", "validate_billing_drop", "optimize_check", "ask_mcp"}
+# What changes by itself: who is there and who runs what, empty commits, and the counting of those before.
+OF_ITSELF = {"nodes", "leases", "commits", "heads", "books", "marks"}
+
+DEFINITION = b"Dimensions: {Owner: {Rules: [{Type: GroupBy, Source: team}]}}"
+JSON, TEXT, PROTOBUF = "application/json", "text/plain", "application/x-protobuf"
+
+
+class Sent(NamedTuple):
+    """A request at an address; `body` is bytes, or what becomes JSON."""
+
+    path: str
+    body: Any = b""
+    kind: str | None = JSON
+    method: str = "POST"
+    headers: Mapping[str, str] = {}
+
+
+class Things(NamedTuple):
+    """What was there before the key ended."""
+
+    hook: str  # the secret of a key that may be in an address
+    url: str  # to which a file may be sent
+    view: str
+    spare_view: str
+    budget: str
+    insight: str
+    comment: str
+    job: str
+    saving: str
+    saving_comment: str
+    role: str
+    cluster: str
+
+
+def requests(key: str, things: Things) -> dict[str, Sent]:
+    """By the name of the address."""
+    stream = "/unit-cost/v1/telemetry/allocation/calls"
+    place = agent.query()
+    allocation = "/v2/allocation"
+    connection = "/v2/connections/billing"
+    insight, saving = f"/v2/insights/{things.insight}", f"/v2/optimize/recommendations/{things.saving}"
+    basic = {"Authorization": "Basic " + base64.b64encode(f"public:{key}".encode()).decode()}
+    traces = json_traces(json_span())
+    point = {"startTimeUnixNano": "1", "timeUnixNano": "2", "asInt": "3"}
+    total = {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": [point]}
+    metric = {"name": "gen_ai.client.token.usage", "sum": total}
+    return {
+        "export_traces": Sent("/v1/traces", traces),
+        "export_metrics": Sent("/v1/metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}),
+        "export_logs": Sent("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano": "1"}]}]}]}),
+        "ingest_recognised": Sent("/v1/ai-telemetry", case("litellm/slp-public-minimal")),
+        "ingest_format": Sent("/v1/ai-telemetry/litellm", case("litellm/slp-batch-array")),
+        "helicone_webhook": Sent(f"/v1/ai-telemetry/helicone/{things.hook}", case("helicone/webhook-enhanced")),
+        "langfuse_ingestion": Sent("/api/public/ingestion", case("langfuse/batch-create-update"), headers=basic),
+        "langfuse_traces": Sent("/api/public/otel/v1/traces", traces, headers=basic),
+        "openmeter_events": Sent(
+            "/api/v1/events", case("openmeter/cloudevent-single"), "application/cloudevents+json",
+            headers={"Authorization": f"Bearer {key}"},
+        ),
+        "enroll_device": Sent("/v1/ai-control-plane/enroll", {"device_id": "new", "labels": {"kind": "cluster"}}),
+        "heartbeat_device": Sent("/v1/ai-control-plane/heartbeat", {"device_id": "laptop", "hostname": "mill"}),
+        "ping_device": Sent("/v1/ai-control-plane/ping", {"device_id": "laptop"}),
+        "create_events": Sent("/v1/events", EVENT),
+        "sum_records_of_streams": Sent(
+            "/unit-cost/v1/telemetry",
+            {"records": [{**usage(), "telemetry_stream": "calls"}]},
+        ),
+        "create_stream": Sent("/unit-cost/v1/telemetry/allocation/other", b"{}", method="PUT"),
+        "sum_records_of_stream": Sent(stream, body(usage())),
+        "manage_records": Sent(f"{stream}/replace", body(usage())),
+        "delete_stream": Sent("/unit-cost/v1/telemetry/calls", {"force": True}, method="DELETE"),
+        "announce_container_files": Sent(
+            f"{agent.BASE}/upload{place}", {"files": [{"reference_id": "new.parquet"}]}, headers=agent.HEADERS
+        ),
+        "put_container_file": Sent(things.url, b"metrics", None, "PUT"),
+        "abandon_container_files": Sent(f"{agent.BASE}/abandon{place}", [{"reference_id": "one.parquet"}]),
+        "report_container_status": Sent(f"{agent.BASE}/status", agent.status(), PROTOBUF),
+        "write_container_metrics": Sent(
+            f"{agent.BASE}{place}", b"written", PROTOBUF, headers={"Content-Encoding": "snappy"}
+        ),
+        "create_billing_drop": Sent(DROPS.format("anycost"), {"data": [ROW]}),
+        "create_billing_connection": Sent(connection, {"name": "other bill", "cloud_provider": "MongoDB"}),
+        "update_billing_connection": Sent(f"{connection}/connection-1", {"is_enabled": False}, method="PATCH"),
+        "delete_billing_connection": Sent(f"{connection}/connection-1", method="DELETE", kind=None),
+        "insights_create": Sent("/v2/insights", {"title": "a spike"}),
+        "insights_update": Sent(insight, {"status": "in_progress"}, method="PATCH"),
+        "insights_delete": Sent(insight, method="DELETE", kind=None),
+        "insights_create_comment": Sent(f"{insight}/comments", {"message": "who?"}),
+        "insights_update_comment": Sent(f"{insight}/comments/{things.comment}", {"message": "I"}, method="PATCH"),
+        "update_cluster": Sent(f"/v2/container/clusters/{things.cluster}", {"display_name": "Mill"}, method="PATCH"),
+        "create_view": Sent("/v2/views", {"name": "New", "filter": {"team": ["a"]}, "principal_dimension": "model"}),
+        "update_view": Sent(f"/v2/views/{things.view}", {"name": "Newer"}, method="PATCH"),
+        "delete_view": Sent(f"/v2/views/{things.spare_view}", method="DELETE", kind=None),
+        "create_budget": Sent(
+            "/v2/budgets", {"name": "New", "view": {"id": things.spare_view}, "default_amount": "1"}
+        ),
+        "update_budget": Sent(f"/v2/budgets/{things.budget}", {"name": "Newer"}, method="PATCH"),
+        "delete_budget": Sent(f"/v2/budgets/{things.budget}", method="DELETE", kind=None),
+        "create_definition_version": Sent(f"{allocation}/definition/versions", DEFINITION, TEXT),
+        "create_definition_async": Sent(f"{allocation}/definitions", DEFINITION, TEXT),
+        "create_namespace": Sent(f"{allocation}/namespaces/new", kind=None),
+        "update_namespace": Sent(f"{allocation}/namespaces/ml", {"name": "Models"}, method="PATCH"),
+        "delete_namespace": Sent(f"{allocation}/namespaces/ops", method="DELETE", kind=None),
+        "create_namespaced_definition_async": Sent(f"{allocation}/namespaces/ml/definitions", DEFINITION, TEXT),
+        "cancel_publish_job": Sent(f"{allocation}/publish_jobs/{things.job}/cancel", kind=None),
+        "optimize_update_recommendations": Sent(
+            "/v2/optimize/recommendations", {"ids": [things.saving], "assignee": "ada"}, method="PATCH"
+        ),
+        "optimize_create_comments": Sent(f"{saving}/comments", {"message": "who?"}),
+        "optimize_update_comment": Sent(
+            f"{saving}/comments/{things.saving_comment}", {"message": "I"}, method="PATCH"
+        ),
+        "optimize_delete_comment": Sent(f"{saving}/comments/{things.saving_comment}", method="DELETE", kind=None),
+        "optimize_update_recommendation_type": Sent(
+            "/v2/optimize/recommendation_types/priority_tier", {"enabled": False}, method="PATCH"
+        ),
+        "create_role": Sent("/v2/access-control/roles", {"name": "New", "data_access": "full"}),
+        "update_role": Sent(f"/v2/access-control/roles/{things.role}", {"name": "Newer"}, method="PATCH"),
+        "delete_role": Sent(f"/v2/access-control/roles/{things.role}", method="DELETE", kind=None),
+    }  # fmt: skip
+
+
+def case(name: str) -> bytes:
+    return (CASES / f"{name}.json").read_bytes()
+
+
+class Asking:
+    """A gateway as the holder of a key asks it."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self.serving = serving
+        self.key = key
+
+    async def send(self, sent: Sent) -> tuple[int, Any]:
+        content = sent.body if isinstance(sent.body, bytes) else orjson.dumps(sent.body)
+        has_key = sent.path.startswith(f"{agent.BASE}/files/") or "/helicone/" in sent.path
+        answer = await self.serving.send(
+            sent.path, content, sent.kind, method=sent.method, key=None if has_key else self.key, headers=sent.headers
+        )
+        return answer.status, json.loads(answer.body) if answer.body else None
+
+    async def made(self, path: str, **fields: Any) -> str:
+        """The id of what is new."""
+        status, said = await self.send(Sent(path, fields))
+        assert 200 <= status < 300, said
+        while "id" not in said:
+            said = said[0] if isinstance(said, list) else next(iter(said.values()))
+        return str(said["id"])
+
+
+async def things(asking: Asking, hook: str) -> Things:
+    serving = asking.serving
+    await serving.make_connection()
+    assert 201 == (await asking.send(Sent("/unit-cost/v1/telemetry/allocation/calls", b"{}", method="PUT")))[0]
+    assert 200 == (await asking.send(Sent("/unit-cost/v1/telemetry/allocation/calls/sum", body(usage()))))[0]
+    assert 200 == (await asking.send(Sent("/v1/ai-control-plane/enroll", {"device_id": "laptop"})))[0]
+    urls = json.loads((await agent.announce(serving, ["one.parquet"], asking.key)).body)
+    views = [
+        await asking.made("/v2/views", name=name, filter={"team": [name]}, principal_dimension="model")
+        for name in ("one", "spare")
+    ]
+    budget = await asking.made("/v2/budgets", name="one", view={"id": views[0]}, default_amount="1")
+    insight = await asking.made("/v2/insights", title="old")
+    comment = await asking.made(f"/v2/insights/{insight}/comments", message="old")
+    for name in ("ml", "ops"):
+        assert 200 == (await asking.send(Sent(f"/v2/allocation/namespaces/{name}", kind=None)))[0]
+    status, said = await asking.send(Sent("/v2/allocation/definitions", DEFINITION, TEXT))
+    assert 202 == status, said
+    saving = await a_saving(serving)
+    note = await asking.made(f"/v2/optimize/recommendations/{saving}/comments", message="old")
+    role = await asking.made("/v2/access-control/roles", name="old", data_access="full")
+    [cluster] = serving.app.services.storage.clusters.all()
+    return Things(
+        hook=hook,
+        url="/" + urls["one.parquet"].partition("://")[2].partition("/")[2],
+        view=views[0],
+        spare_view=views[1],
+        budget=budget,
+        insight=insight,
+        comment=comment,
+        job=said["publish_job"]["id"],
+        saving=saving,
+        saving_comment=note,
+        role=role,
+        cluster=cluster.id,
+    )
+
+
+async def a_saving(serving: Serving) -> str:
+    """A recommendation, from a call that could cost less."""
+    services = serving.app.services.operators
+    call = Inference(
+        id=b"0" * 16, source="litellm", provider="openai", request_model="gpt-4.1", team="search",
+        start_time=(int(services.clock.now()) - 3600) * NS, input_tokens=10_000_000, output_tokens=1_000_000,
+        tags={"service_tier": "priority"},
+    )  # fmt: skip
+    PriceBook.load().price(call)
+    log = serving.app.services.storage.log
+    await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)]))
+    await services.require_adviser().look()
+    [found] = await services.require_registry().recommendations.all()
+    return found.id
+
+
+def kept(schema: Schema) -> dict[str, str]:
+    """A sum of each table's rows."""
+    with psycopg.connect(schema.dsn, autocommit=True) as connection:
+        names = [
+            name
+            for (name,) in connection.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')"
+                " AND NOT relispartition ORDER BY 1",
+                (schema.name,),
+            )
+            if name not in OF_ITSELF
+        ]
+        found = {}
+        for name in names:
+            statement = (
+                "SELECT coalesce(md5(string_agg(row, ',' ORDER BY row)), '') FROM"
+                f" (SELECT (to_jsonb(t) - 'last_accessed')::text AS row FROM {schema.name}.{name} t) AS rows"
+            )
+            [[found[name]]] = connection.execute(statement.encode()).fetchall()
+        return found
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gateway hears of the other one, and no task of the background changes anything."""
+
+    async def nothing(self: Follower) -> None:
+        pass
+
+    async def never(self: HeldTasks, name: str, work: Work, **_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Follower, "look", nothing)
+    monkeypatch.setattr(Follower, "read_rest", nothing)
+    monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # as if it had looked
+    monkeypatch.setattr(HeldTasks, "run", never)
+
+
+async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None) -> None:
+    """The answer is 401, and no row is another one than before; a ping is answered, and kept by nobody."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    scopes = sorted({row.scope for row in FOR_SENDERS if row.scope})
+    key, hook = await one.make_key("all", scopes=scopes), await one.make_key("hook", scopes=[INGEST])
+    there = await things(Asking(one, key), hook)
+    other = await serve(config=config, key_name="other sender")
+    sent = requests(key, there)
+    writing = {row.name for row in FOR_SENDERS if not SAFE.issuperset(row.methods)}
+    assert writing - KEEPS_NOTHING == sent.keys()
+    registry = one.app.services.storage.registry
+    assert registry is not None
+    for name in ("all", "hook"):
+        await registry.keys.delete(name, confirm=name, actor=ADA)
+    devices = other.app.services.storage.devices
+    await devices.flush()
+    before = kept(schema)
+    asking, outcomes = Asking(other, key), {}
+    for name, request in sent.items():
+        outcomes[name] = await asking.send(request)
+    await devices.flush()
+    others = {name: said for name, said in outcomes.items() if said[0] != 401}
+    assert {"put_container_file": 403, "ping_device": 200} == {name: said[0] for name, said in others.items()}, others
+    assert "was deleted" in json.dumps(outcomes["export_traces"][1])
+    assert before == kept(schema)
+    assert [] == devices.unenrolled()
+
+
+async def test_a_device_that_is_named_under_such_a_key(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
+) -> None:
+    """It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or reset."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    fleet = ["ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device", INGEST]
+    keys = {
+        "fleet": await one.make_key("fleet", scopes=fleet),
+        "sender only": await one.make_key("sender only", scopes=[INGEST]),
+    }
+    lifecycle = one.app.services.devices
+    registry = one.app.services.storage.registry
+    assert registry is not None
+    other = await serve(config=config, key_name="other sender", chain_keys=("fleet",))
+    bearers = {
+        name: other.app.services.receivers.access.admit(secret, INGEST, address="") for name, secret in keys.items()
+    }
+    _, own_key = await lifecycle.enrol(DeviceReport(id="laptop", want_key=True), bearers["fleet"], "")
+    assert own_key is not None
+    await other.app.services.storage.devices.follow(["laptop"])
+    for name in keys:
+        await registry.keys.delete(name, confirm=name, actor=ADA)
+    await lifecycle.reset("laptop", ADA)
+    before = kept(schema)
+    outcomes = []
+    for secret, device_id in ((keys["fleet"], "new"), (keys["sender only"], "unknown"), (own_key, "laptop")):
+        answer = await other.send(
+            "/v1/traces", json_traces(json_span()), key=secret, headers={"X-Device-Id": device_id}
+        )
+        outcomes.append(answer.status)
+    for words in ({"state": "revoked"}, {"reset": True}, {"want_key": True, "fingerprint": "f"}):
+        content = orjson.dumps({"device_id": "laptop", **words})
+        outcomes.append((await other.send("/v1/ai-control-plane/heartbeat", content, key=keys["fleet"])).status)
+        outcomes.append((await other.send("/v1/ai-control-plane/enroll", content, key=keys["fleet"])).status)
+    outcomes.append((await other.send("/v1/ai-control-plane/heartbeat", b"{}", key=own_key)).status)
+    await other.app.services.storage.devices.flush()
+    assert [401] * len(outcomes) == outcomes
+    assert before == kept(schema)

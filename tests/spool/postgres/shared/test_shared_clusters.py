@@ -1,0 +1,54 @@
+"""Two processes on one table of clusters: what keys bring is kept while they are good, and as long as there is room."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.clusters import ClusterChange, ClusterTable, ReportedCluster, TooManyClusters
+from spool.errors import KeyEnded
+from spool.postgres.clusters import PostgresClusters
+from spool.registry.operators import Actor
+from spool.registry.shared.bearers import key_is_good
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
+from tests.spool.postgres_cluster import Schema
+
+ENDED = key_is_good(b"there is no such key")
+
+pytestmark = pytest.mark.asyncio
+
+
+def named(name: str) -> ReportedCluster:
+    return ReportedCluster(account="1", region="eu", name=name)
+
+
+async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None:
+    """Those that both hear of at once are counted where they are kept; one that is there is heard all the same."""
+    async with migrated(fresh_schema) as database:
+        tables = [await ClusterTable.open(PostgresClusters(database), clock=MovedClock()) for _ in range(2)]
+        for table in tables:
+            table.max = 3
+        reports = [tables[n % 2].report(named(f"{n}")) for n in range(6)]
+        outcomes = await asyncio.gather(*reports, return_exceptions=True)
+        assert 3 == sum(isinstance(one, TooManyClusters) for one in outcomes)
+        for table in tables:
+            await table.follow()
+            assert 3 == len(table)
+            for cluster in table.all():
+                await table.report(named(cluster.name))
+
+
+async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
+    """Neither what it reports is kept, nor what its holder sets."""
+    async with migrated(fresh_schema) as database:
+        table = await ClusterTable.open(PostgresClusters(database), clock=MovedClock())
+        with pytest.raises(KeyEnded):
+            await table.report(named("new"), expects=[ENDED])
+        await table.report(named("old"))
+        [cluster] = table.all()
+        with pytest.raises(KeyEnded):
+            await table.change(cluster.id, ClusterChange(enabled=False), Actor("key", "127.0.0.1", (ENDED,)))
+        await table.follow()
+        assert [cluster] == table.all()
