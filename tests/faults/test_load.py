@@ -95,15 +95,16 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
         kept = {}
         with SteadySenders(site.oracle, site.url) as senders:
             senders.throughput()
+            alone = senders.throughput()
             for way in WAYS:
                 for _ in range(TRIES):
-                    alone = senders.throughput()
                     senders.meanwhile = way
                     with misbehaving(way, site.url, key):
                         kept[way] = senders.throughput() / alone
                     senders.meanwhile = f"after {way}"
                     if kept[way] >= LEAST:
                         break
+                    alone = senders.throughput()  # the machine may be slower than it was
         print("throughput kept:", {way: round(share, 2) for way, share in kept.items()})
         assert [] == senders.refused
         assert all(share >= LEAST for share in kept.values()), kept

@@ -23,7 +23,7 @@ from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, CUT, RESET_MID_BODY, TAKE_AND_CUT, refuse, slow
 
-MINUTES = float(os.environ.get("TOLLHOUSE_SOAK_MINUTES", "6" if LONG else "0.5"))
+MINUTES = float(os.environ.get("TOLLHOUSE_SOAK_MINUTES", "6" if LONG else "0.3"))
 EXPECTED_CALLS_PER_S = 150
 SENDERS = 4
 WARM_UP_S = 150.0 if MINUTES >= 5 else 0.0
