@@ -27,7 +27,7 @@ from gateway.mounts import AS, OPERATOR_API, socket_path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("tollhouse")
-START_S = 30.0
+START_S = 120.0
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 
 ARCHIVE = """
@@ -76,7 +76,7 @@ class Tollhouse:
     ) -> subprocess.CompletedProcess[str]:
         where = ["--config", str(self.config)] if config else []
         return subprocess.run(
-            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=60, cwd=self.directory, env=env
+            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=300, cwd=self.directory, env=env
         )
 
     def json(self, *words: str, code: int = 0) -> Any:
@@ -150,7 +150,7 @@ class Tollhouse:
         if process is None:
             return
         process.send_signal(how)
-        returned = process.wait(timeout=30)
+        returned = process.wait(timeout=120)
         self._reader.join()
         for stream in (process.stdout, process.stderr):
             assert stream is not None
@@ -167,7 +167,7 @@ class Tollhouse:
             return []
         return [json.loads(line) for line in self.archive.read_text().splitlines()]
 
-    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 30.0) -> None:
+    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 120.0) -> None:
         """Until the route's queue is empty."""
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 

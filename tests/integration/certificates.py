@@ -48,7 +48,7 @@ class Certificates:
         )  # fmt: skip
 
     def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self._directory, check=True, capture_output=True, timeout=30)
+        subprocess.run(["openssl", *words], cwd=self._directory, check=True, capture_output=True, timeout=120)
 
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")

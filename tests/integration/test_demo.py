@@ -286,4 +286,4 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
         with urlopen(link.partition("#")[0], timeout=30) as page:
             assert b"<title>" in page.read()
         process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(30)
+        assert 0 == process.wait(120)

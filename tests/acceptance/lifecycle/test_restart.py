@@ -52,7 +52,7 @@ def take_over(one: Tollhouse) -> None:
     assert first is not None
     reader = one._reader
     one.start(more=["--take-over"])
-    assert 0 == first.wait(30)
+    assert 0 == first.wait(120)
     reader.join()
     for stream in (first.stdout, first.stderr):
         assert stream is not None

@@ -154,7 +154,7 @@ class ProcessPeer:
         for each in (how, signal.SIGKILL):
             try:
                 os.killpg(process.pid, each)
-                process.wait(20)
+                process.wait(120)
             except ProcessLookupError:
                 return
             except subprocess.TimeoutExpired:

@@ -119,7 +119,7 @@ def instructions(pid: int) -> Iterator[dict[str, int]]:
         yield counted
     finally:
         process.send_signal(2)  # perf prints its counts on SIGINT
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
         for line in said.splitlines():
             value, _, rest = line.partition(",")
             if "instructions" in rest and value.isdigit():

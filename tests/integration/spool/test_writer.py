@@ -186,7 +186,7 @@ async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter
 
     def hang(_: object) -> None:
         began.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
 
     hanging = asyncio.create_task(spool.database.run(hang))
     await asyncio.to_thread(began.wait, 30)
