@@ -51,6 +51,10 @@ class SpoolFromTheFuture(SpoolError):
     """The files were written by a newer version: the operator upgrades or restores a backup."""
 
 
+class UnfinishedCopy(SpoolError):
+    """What is there is a copy of another storage that was not finished: the operator makes it again."""
+
+
 class EntryUnreadable(SpoolError):
     """An entry's checksum or form is wrong; it is set aside and counted as damaged."""
 

@@ -7,7 +7,6 @@ The seam of the storage: everything that a Tollhouse keeps, whatever engine keep
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
-from spool.transfer.tables import KeptTables
+from spool.transfer.tables import MadeCopy, OpenTables, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,7 @@ class StorageOptions:
     `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many numbers
     the ledger counts in one transaction. `registry_clock` gives the times of changes to keys, operators and insights,
     None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone, and keep the old file aside.
+    `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
     """
 
     settings: SpoolSettings
@@ -49,6 +49,7 @@ class StorageOptions:
     ledger_chunk: int = CHUNK
     registry_clock: Clock | None = None
     new_registry: bool = False
+    is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)  # for engines that nodes share
 
@@ -150,10 +151,6 @@ class Recovered:
     unreadable: int
 
 
-Discard = Callable[[], Awaitable[None]]
-OpenTables = Callable[[], AbstractContextManager[KeptTables]]
-
-
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
     raise NotAllowed(f"{file} cannot be read: this storage engine keeps no files")
 
@@ -185,8 +182,9 @@ class Engine:
     `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
     a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring into the log what it
     does not have of a damaged file's records; NotAllowed for a file of which nothing can be read. `administration`:
-    None where the storage is of one node. `tables`: all that a data directory holds, for another engine to take over;
-    `take_over`: fill an empty storage with that, and return what empties it again. None: it cannot.
+    None where the storage is of one node. `tables`: how all that a storage holds is opened for another one to take
+    over; NotAllowed while a node has it. `take_over`: fill an empty storage with that; nobody may use what was made
+    before it is finished. Both None: it cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
@@ -195,5 +193,5 @@ class Engine:
     known_faults: Callable[[], Sequence[str]] = tuple
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
     administration: Administration | None = None
-    tables: Callable[[Path], AbstractContextManager[KeptTables]] | None = None
-    take_over: Callable[[StorageOptions, OpenTables], Awaitable[Discard]] | None = None
+    tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None
+    take_over: Callable[[StorageOptions, OpenTables, Progress], Awaitable[MadeCopy]] | None = None

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-from tests.spool.postgres_cluster import cluster, fresh_schema, new_schema, pair, pooler, schemas, unmade_schema
+from tests.spool.postgres_cluster import (
+    cluster,
+    fresh_schema,
+    new_schema,
+    pair,
+    pooler,
+    schemas,
+    unmade_schema,
+    unmade_schemas,
+)
 
 # Fixtures for whoever tests PostgreSQL's engine.
-__all__ = ["cluster", "fresh_schema", "new_schema", "pair", "pooler", "schemas", "unmade_schema"]
+__all__ = ["cluster", "fresh_schema", "new_schema", "pair", "pooler", "schemas", "unmade_schema", "unmade_schemas"]
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

@@ -25,7 +25,7 @@ from gateway.http.listening_sockets import ListeningSockets
 from gateway.monitoring import logs
 from gateway.monitoring.memory import settle_after_start
 from gateway.monitoring.service_manager import ServiceManager
-from spool.errors import SpoolError, SpoolFromTheFuture
+from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
 SIGHUP = Actor("SIGHUP", "local")
@@ -73,7 +73,7 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
         sys.exit(asyncio.run(run(settings, sockets=ListeningSockets.of_service_manager(), **options)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
-    except SpoolFromTheFuture as error:  # starting it again does not mend that
+    except (SpoolFromTheFuture, UnfinishedCopy) as error:  # starting it again does not mend that
         fail(str(error), code=2)
     except (SpoolError, OSError) as error:
         fail(why(error))

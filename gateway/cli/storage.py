@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
 _KINDS = get_type_hints(SpoolSettings, include_extras=True)
+TELL_S = 2.0  # between two lines that say how far a copy is
 as_json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
 
@@ -87,10 +89,16 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
 @click.option(
     "--from",
     "directory",
-    required=True,
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The data directory to copy, with no server on it.",
+)
+@click.option(
+    "--from-config",
+    "source_config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="In place of --from: the configuration of the storage to copy, with all its gateways stopped.",
 )
 @click.option(
     "--to-config",
@@ -101,21 +109,31 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     help="The configuration of the new storage, which must be empty.",
 )
 @as_json
-def copy(directory: Path, config: Path, as_json: bool) -> None:
+def copy(directory: Path | None, source_config: Path | None, config: Path, as_json: bool) -> None:
     """
-    Copy all of a data directory into an empty PostgreSQL, or into another data directory.
+    Copy all that is kept into an empty storage: from files to PostgreSQL, back, or between two of a kind.
 
-    Numbers, receipts, known calls, keys, open deliveries and sums stay as they are, and the books of both are compared:
-    unless they are equal the copy is taken away again. The directory stays as it was.
+    Numbers, receipts, known calls, keys, open deliveries, container files and sums stay as they are, and the books of
+    both are compared: unless they are equal the copy is taken away again. The source stays as it was. A copy that was
+    cut off is used by no server; the same command begins it again.
     """
     from gateway.assembly.storage import options_of
     from spool.transfer.copying import copy_storage
 
+    if (directory is None) == (source_config is None):
+        fail("give --from or --from-config: what to copy", 2)
     settings, clock = configured(config), SystemClock()
     target = options_of(settings, clock=clock)
-    source = replace(target, directory=directory, storage=StorageSettings())
+    if source_config is not None:
+        given = configured(source_config)
+        source, engine = options_of(given, clock=clock), given.storage.engine
+    else:
+        assert directory is not None
+        source, engine = replace(target, directory=directory, storage=StorageSettings()), SQLITE
     try:
-        done = asyncio.run(copy_storage(source, engine_of(SQLITE), target, engine_of(settings.storage.engine)))
+        done = asyncio.run(
+            copy_storage(source, engine_of(engine), target, engine_of(settings.storage.engine), _Progress().tell)
+        )
     except (NotAllowed, SpoolFromTheFuture) as error:
         fail(str(error), 2)
     except SpoolError as error:
@@ -125,6 +143,19 @@ def copy(directory: Path, config: Path, as_json: bool) -> None:
         {"records": records, "routes": len(done.routes)} if as_json else {**records, "routes": len(done.routes)},
         as_json,
     )
+
+
+class _Progress:
+    """Says on standard error, at most once in a while, what is at hand. Told from several threads."""
+
+    def __init__(self) -> None:
+        self._told_at = time.monotonic()
+
+    def tell(self, what: str, rows: int) -> None:
+        now = time.monotonic()
+        if now >= self._told_at + TELL_S:
+            self._told_at = now
+            click.echo(f"{what}: {rows:,} rows" if rows else what, err=True)
 
 
 def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree, change_settings, read_incarnation, read_settings
 from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
 from spool.postgres.migrations import VERSION, found_version, migrate
+from spool.postgres.transfer.unfinished import is_marked
 from spool.settings import REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
@@ -61,9 +62,12 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
         elapsed_s = time.perf_counter() - began
         version = await found_version(database)
         shared = await read_settings(database) if version else {}
+        is_unfinished = bool(version) and await is_marked(database)
     problem = ""
     if not version:
         problem = "the schema is not made yet: run tollhouse storage init"
+    elif is_unfinished:
+        problem = "the schema is a copy that was not finished: run tollhouse storage copy again"
     elif storage.durability == REPLICATED and not standbys:
         problem = (
             "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "

@@ -256,6 +256,12 @@ class _Session:
         """What a transaction has to set for itself."""
         return self._target.settings if self._target.pooled else {}
 
+    def begin_long(self) -> None:
+        """A snapshot that may stand still while what was read is written elsewhere."""
+        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        for name in LIMITS:
+            self.connection.execute(f"SET LOCAL {name} = 0".encode())
+
     def close(self) -> None:
         self.connection.close()
         with self._lock:
@@ -496,6 +502,7 @@ class Database:
     ) -> None:
         target = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         pause, silence = _Pause(), _Silence()
+        self._target = target
         self._pause = pause
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
@@ -522,6 +529,23 @@ class Database:
         if found is None:
             found = self._texts[text] = text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
         return found
+
+    @contextmanager
+    def long_snapshot(self) -> Iterator[Connection]:
+        """
+        A connection of its own on this thread, all of whose reads are of one moment, however long they take.
+
+        Only for work beside which nobody else uses the schema: what was removed stays on disk meanwhile.
+        """
+        try:
+            session = _Session(self._target, "copy")
+            try:
+                session.begin_long()
+                yield session.connection
+            finally:
+                session.close()
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     def now(self) -> float | None:
         """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""

@@ -70,12 +70,15 @@ KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 
+UNFINISHED = "unfinished copy"  # a fact of a schema that is being filled from another storage
+
 # Whether a node may begin a session. The lock makes it wait for a migration, which in turn looks who has begun.
-MAY_JOIN = """
+MAY_JOIN = f"""
     SELECT count(*) = 2 FROM (
-        SELECT name FROM {schema}.facts
+        SELECT name FROM {{schema}}.facts
          WHERE (name = 'version' AND value = ANY(%(versions)s::bytea[]))
             OR (name = 'oldest_node' AND value = ANY(%(oldest)s::bytea[]))
+            OR name = '{UNFINISHED}'
            FOR SHARE) AS fitting"""
 
 # Those that no migration may leave behind.

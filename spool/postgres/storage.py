@@ -24,7 +24,9 @@ from spool.postgres.migrations import try_to_migrate
 from spool.postgres.registry.follower import Follower, Shared
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import open_spool
-from spool.postgres.taking_over import take_over
+from spool.postgres.transfer.tables import tables
+from spool.postgres.transfer.taking_over import take_over
+from spool.postgres.transfer.unfinished import check_finished
 from spool.registry.registry import Registry
 from spool.storage import Engine, Storage, StorageOptions
 
@@ -47,6 +49,8 @@ async def open_storage(options: StorageOptions) -> Storage:
         database = open_database(settings, options.clock)
         stack.push_async_callback(database.close)
         await try_to_migrate(database)
+        if not options.is_unfinished_copy:
+            await check_finished(database)
         facts = await agree(database, secret, options.settings)
         leases = PostgresLeases(
             database,
@@ -117,5 +121,6 @@ ENGINE = Engine(
     is_new=lambda directory: True,
     version=lambda: f"postgres by {DRIVER}",
     administration=ADMINISTRATION,
+    tables=tables,
     take_over=take_over,
 )

@@ -20,7 +20,9 @@ from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
-from spool.sqlite.tables import open_tables
+from spool.sqlite.transfer.tables import tables
+from spool.sqlite.transfer.taking_over import take_over
+from spool.sqlite.transfer.unfinished import check_finished
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 
@@ -33,6 +35,8 @@ async def open_storage(options: StorageOptions) -> Storage:
 
 
 async def _open(options: StorageOptions) -> Storage:
+    if not options.is_unfinished_copy:
+        check_finished(options.directory)
     async with AsyncExitStack() as stack:
         spool = await open_spool(
             options.directory,
@@ -95,6 +99,7 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
 
 
 async def _recover(options: StorageOptions, file: Path) -> Recovered:
+    check_finished(options.directory)
     return await recover(options.directory, options.settings, options.clock, file)
 
 
@@ -113,5 +118,6 @@ ENGINE = Engine(
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
     recover=_recover,
-    tables=open_tables,
+    tables=tables,
+    take_over=take_over,
 )

@@ -1,95 +1,84 @@
 """
 Copies all that one storage keeps into another, empty one, whatever engines keep them.
 
-It counts only when the books of both are equal, recounted on both sides; else the copy is taken away again.
+The copy counts only when the books of both are equal, recounted on both sides; else it is taken away again. Until then
+nobody can use it: what a process that was killed left of one is begun again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
-from spool.directories import make_directory
 from spool.errors import NotAllowed, SpoolDamaged
-from spool.log.values import Books
-from spool.storage import Discard, Engine, StorageOptions
+from spool.record import TOPICS
+from spool.storage import Engine, StorageOptions
+from spool.transfer.tables import Progress, no_progress
 
 Terms = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
-    """The books that both have: terms by topic and by route."""
+    """What both have: terms by topic and by route, and the next number of each topic."""
 
     topics: Terms
     routes: Terms
+    numbers: Mapping[str, int]
 
 
 async def copy_storage(
-    source: StorageOptions, source_engine: Engine, target: StorageOptions, target_engine: Engine
+    source: StorageOptions,
+    source_engine: Engine,
+    target: StorageOptions,
+    target_engine: Engine,
+    progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
     Copy while no server has either open.
 
     NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance or differ after.
     """
-    if source_engine is target_engine:
-        before, discard = await _copy_files(source, source_engine, target)
-    elif source_engine.tables is None or target_engine.take_over is None:
-        raise NotAllowed("a storage is copied from SQLite alone: to PostgreSQL, or to another data directory")
-    else:
-        before = await _books(source, source_engine)
-        discard = await target_engine.take_over(target, partial(source_engine.tables, source.directory))
+    if source_engine.tables is None or target_engine.take_over is None:
+        raise NotAllowed("this storage engine keeps nothing that could be copied")
+    opened = await source_engine.tables(source)
+    progress("counting the books of the source", 0)
+    before = await _counted(source, source_engine)
+    taken = await target_engine.take_over(target, opened, progress)
     try:
-        after = await _books(target, target_engine)
+        progress("counting the books of the copy", 0)
+        after = await _counted(replace(target, is_unfinished_copy=True), target_engine)
         _compare(before, after)
+        await taken.finish()
     except BaseException:
-        await discard()
+        await taken.discard()
         raise
-    return CopiedStorage(topics=after.topics, routes=after.routes)
+    return after
 
 
-async def _copy_files(source: StorageOptions, engine: Engine, target: StorageOptions) -> tuple[Books, Discard]:
-    directory = target.directory
-    if directory.exists() and any(directory.iterdir()):
-        raise NotAllowed(f"{directory} is not empty: copy into a new directory")
-    make_directory(directory, 0o700)
-    before = await _books(source, engine)
-    storage = await engine.open(source)
-    try:
-        await storage.copy(directory)
-    finally:
-        await storage.close()
-
-    async def discard() -> None:
-        for path in sorted(directory.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-
-    return before, discard
-
-
-async def _books(options: StorageOptions, engine: Engine) -> Books:
-    """Recounted. Closing the storage puts the newest ids where a copy finds them."""
+async def _counted(options: StorageOptions, engine: Engine) -> CopiedStorage:
+    """Recounted."""
     storage = await engine.open(options)
     try:
         if storage.registry is None:
             raise NotAllowed(storage.registry_problem)
         books = await storage.log.verify()
+        numbers = {topic: storage.log.next_number(topic) for topic in TOPICS}
     finally:
         await storage.close()
     if books.imbalances:
         raise SpoolDamaged(f"the books do not balance: {books.imbalances[0]}")
-    return books
+    return CopiedStorage(topics=_present(books.topics), routes=_present(books.routes), numbers=numbers)
 
 
-def _compare(before: Books, after: Books) -> None:
-    for name, one, other in (("topics", before.topics, after.topics), ("routes", before.routes, after.routes)):
+def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
+    for name in ("topics", "routes", "numbers"):
+        one, other = getattr(before, name), getattr(after, name)
         for key in sorted({*one, *other}):
-            if _present(one.get(key, {})) != _present(other.get(key, {})):
+            if one.get(key) != other.get(key):
                 raise SpoolDamaged(f"the copy is not equal in its {name}: {key}. It is taken away again; report this")
 
 
-def _present(terms: Mapping[str, int]) -> dict[str, int]:
+def _present(terms: Terms) -> Terms:
     """A term that is 0 and one that is not there are the same."""
-    return {term: n for term, n in terms.items() if n}
+    return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+# What is at hand, and how many rows of it were taken over so far: told from any thread, often.
+Progress = Callable[[str, int], None]
+
+
+def no_progress(what: str, rows: int) -> None:
+    """For whoever is not interested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,11 +23,42 @@ class KeptTable:
     rows: Iterator[tuple[Any, ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptContent:
+    """The bytes of a file of container metrics, read while they are asked for; `head` is the line before them."""
+
+    id: str
+    head: bytes
+    pieces: Iterator[bytes]
+
+
 class KeptTables(Protocol):
-    """Everything that a storage keeps while nobody has it open."""
+    """Everything that a storage keeps while nobody has it open, all of one moment. Used on one thread."""
 
     secret: bytes
 
     def table(self, name: str) -> KeptTable:
-        """A table by its name, of the registry and the ledger by `registry.NAME` and `ledger.NAME`."""
+        """
+        A table by its name, of the registry and the ledger by `registry.NAME` and `ledger.NAME`.
+
+        `sqlite_sequence` has the highest number that was ever given in each table where none comes again, and `heard`
+        what only engines have that nodes share: it may be empty.
+        """
         ...
+
+    def contents(self) -> Iterator[KeptContent]:
+        """One after the other: each is read before the next is asked for."""
+        ...
+
+
+OpenTables = Callable[[], AbstractContextManager[KeptTables]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeCopy:
+    """
+    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts; `discard` takes it away again.
+    """
+
+    finish: Callable[[], Awaitable[None]]
+    discard: Callable[[], Awaitable[None]]

@@ -378,10 +378,22 @@ def fresh_schema(new_schema: Callable[[], Schema]) -> Schema:
 
 
 @pytest.fixture
-def unmade_schema(cluster: Server) -> Iterator[Schema]:
-    """A schema of the test's own that is not made yet, and is dropped after the test."""
-    schema = Schema(dsn=cluster.dsn, name=f"test_{next(_NUMBERS)}")
-    yield schema
+def unmade_schemas(cluster: Server) -> Iterator[Callable[[], Schema]]:
+    """Gives schemas of the test's own that are not made yet, and are dropped after the test."""
+    taken: list[Schema] = []
+
+    def take() -> Schema:
+        taken.append(Schema(dsn=cluster.dsn, name=f"test_{next(_NUMBERS)}"))
+        return taken[-1]
+
+    yield take
     with psycopg.connect(cluster.dsn, autocommit=True) as connection:
         connection.execute("SET client_min_messages = warning")
-        connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
+        for schema in taken:
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema.name} CASCADE".encode())
+
+
+@pytest.fixture
+def unmade_schema(unmade_schemas: Callable[[], Schema]) -> Schema:
+    """One such schema."""
+    return unmade_schemas()

@@ -73,12 +73,15 @@ _packed = msgspec.msgpack.Decoder(_Packed)
 
 
 def pack_ids(plan: Plan) -> bytes:
-    if not plan.ids:
+    return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours))
+
+
+def pack_new_ids(new: NewIds) -> bytes:
+    """As `unpack_ids` reads them."""
+    if not new.ids:
         return b""
-    ids, places = array("Q", plan.ids), array("q", plan.ids.values())
-    packed = _Packed(
-        _bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(plan.hours)), 1)
-    )
+    ids, places = array("Q", new.ids), array("q", new.places)
+    packed = _Packed(_bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1))
     return msgspec.msgpack.encode(packed)
 
 

@@ -39,7 +39,7 @@ class SqliteRegistry:
         """Open or create the file; RegistryDamaged when it is there and cannot be read."""
         path = directory / FILE
         try:
-            return cls(await Database.open(path, _prepare))
+            return cls(await Database.open(path, prepare))
         except sqlite3.DatabaseError as error:
             raise _translated(error, path) from error
 
@@ -75,7 +75,7 @@ async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: 
     return await Registry.open(store, secret=secret, clock=clock)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def prepare(connection: sqlite3.Connection) -> None:
     names = (
         "registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql",
         "no_role.sql",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from spool.clock import SystemClock
+from spool.engines import open_storage
+from spool.installation import FILE
+from spool.settings import SpoolSettings
+from spool.sqlite.transfer.unfinished import MARK
+from spool.storage import StorageOptions
 from tests.spool.postgres_cluster import Schema
 
 
@@ -75,3 +82,29 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
     refused = run(path, "status")
     assert refused.exit_code == 2
     assert 'storage.engine is "sqlite"' in refused.output
+
+
+def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
+    """With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody."""
+    (tmp_path / "files.toml").write_text('data_dir = "first"\n')
+    (tmp_path / "back.toml").write_text('data_dir = "back"\n')
+    asyncio.run(make_files(tmp_path / "first"))
+    first = copied("--from", str(tmp_path / "first"), "--to-config", str(file), "--json")
+    assert (0, {"records": {}, "routes": 0}) == (first.exit_code, json.loads(first.output))
+    assert 0 == copied("--from-config", str(file), "--to-config", str(tmp_path / "back.toml")).exit_code
+    assert (tmp_path / "first" / FILE).read_bytes() == (tmp_path / "back" / FILE).read_bytes()
+    neither = copied("--to-config", str(file))
+    assert (2, True) == (neither.exit_code, "--from-config" in neither.output)
+    (tmp_path / "back" / MARK).touch()
+    served = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "back.toml"), "--listen", "127.0.0.1:0"])
+    assert (2, True) == (served.exit_code, "a copy that was not finished" in served.output)
+
+
+async def make_files(directory: Path) -> None:
+    await (
+        await open_storage(StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock()))
+    ).close()
+
+
+def copied(*words: str) -> Result:
+    return CliRunner().invoke(main, ["storage", "copy", *words])

@@ -2,166 +2,182 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from spool.deliveries.values import RouteSpec
-from spool.engines import engine_of, open_storage
-from spool.errors import NotAllowed, SpoolDamaged
-from spool.installation import FILE
-from spool.ledger.queries import CostQuery
-from spool.log.partial_reports import PartialReport
-from spool.record import AI_TELEMETRY
-from spool.registry.operators import Actor
-from spool.registry.scopes import SEND_AI_TELEMETRY
-from spool.settings import LOCAL, SpoolSettings, StorageSettings
+from spool.engines import engine_of
+from spool.errors import NotAllowed, SpoolDamaged, UnfinishedCopy
+from spool.postgres.address import open_database
+from spool.postgres.leases import PostgresLeases
+from spool.record import AI_TELEMETRY, Inference
 from spool.storage import Storage, StorageOptions
-from spool.transfer.copying import CopiedStorage, copy_storage
-from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call, everything
-from tests.spool.contract.test_devices import device
-from tests.spool.postgres_cluster import Schema
+from spool.transfer.copying import copy_storage
+from tests.spool.contract.examples import add, call
+from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places, shown
 
 pytestmark = pytest.mark.asyncio
 
-ROUTE = "archive/ai-telemetry"
-ALL = CostQuery(
-    since=datetime(2000, 1, 1, tzinfo=UTC),
-    until=datetime(2100, 1, 1, tzinfo=UTC),
-    granularity="total",
-    group_by=["user"],
-)
-WAITS = PartialReport(b"a part of a call", 1.0, b"\x00body")
+
+@pytest_asyncio.fixture
+async def receipt(places: Places) -> str:
+    """Of the third of the calls that are in `files`."""
+    return await places.fill()
 
 
-class Copying:
-    """A storage in files with something of everything, and where it is to go."""
-
-    def __init__(self, directory: Path, schema: Schema) -> None:
-        self.clock = MovedClock()
-        settings = SpoolSettings(hold=0)
-        self.source = StorageOptions(directory=directory / "source", settings=settings, clock=self.clock)
-        dsn_file = directory / "dsn"
-        dsn_file.write_text(schema.dsn)
-        self.postgres = StorageOptions(
-            directory=directory / "node",
-            settings=settings,
-            clock=self.clock,
-            storage=StorageSettings(
-                engine="postgres",
-                dsn_file=dsn_file,
-                schema=schema.name,
-                secret_file=directory / "secret",
-                durability=LOCAL,
-            ),
-        )
-        self.files = replace(self.source, directory=directory / "copy")
-
-    async def fill(self) -> None:
-        storage = await open_storage(self.source)
-        assert storage.registry is not None
-        await storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-        receipts = [
-            await add(storage.log, call(number, user=f"u{number % 2}", cost="0.001", cost_source="reported"))
-            for number in range(5)
-        ]
-        self.receipt = receipts[2].id
-        await add(storage.log, keep=[WAITS], pending=1)
-        first = await storage.deliveries.due(ROUTE, now=self.clock.now(), max_records=2)
-        self.idempotency_key = first.idempotency_key if first else ""
-        await storage.ledger.catch_up(storage.log)
-        await storage.registry.keys.create(name="a key", use_cases=[SEND_AI_TELEMETRY], actor=Actor("tests", "local"))
-        await storage.devices.keep(device("laptop"))
+async def said_by(places: Places, name: str) -> dict[str, Any]:
+    storage = await places.open(name)
+    try:
+        return await shown(storage)
+    finally:
         await storage.close()
 
-    async def copy(self, target: StorageOptions) -> CopiedStorage:
-        source, into = engine_of("sqlite"), engine_of(target.storage.engine)
-        return await copy_storage(self.source, source, target, into)
 
-    async def check(self, storage: Storage) -> None:
-        assert storage.registry is not None
-        assert 5 == len(await everything(storage.log))
-        assert 3 == (await storage.log.receipt(self.receipt))["first_number"]
-        assert [WAITS] == list(await storage.partial_reports.load())
-        assert ["laptop"] == [each.id for each in storage.devices.all()]
-        assert ["a key"] == [key.name for key in storage.registry.keys.all()]
-        costs = {row.group[0]: row.cost for row in await storage.ledger.costs(ALL)}
-        assert {"u0": "0.003", "u1": "0.002"} == costs
-        # What was known is known, and numbers go on.
-        again = await add(storage.log, call(1, user="u1"), call(7, user="u1"))
-        view = await storage.log.receipt(again.id)
-        assert (1, 1) == (view["new"], view["duplicates"])
-        assert 7 == storage.log.next_number(AI_TELEMETRY)
-        await storage.ledger.catch_up(storage.log)
-        self.clock.move(3600)
-        delivery = await storage.deliveries.due(ROUTE, now=self.clock.now(), max_records=2)
-        assert delivery is not None
-        assert (1, self.idempotency_key) == (delivery.first, delivery.idempotency_key)
-        assert [] == list((await storage.log.verify()).imbalances)
-
-
-@pytest.fixture
-def copying(tmp_path: Path, unmade_schema: Schema) -> Copying:
-    return Copying(tmp_path, unmade_schema)
-
-
-@pytest.mark.parametrize("target", ["postgres", "files"])
-async def test_all_of_it_is_there(copying: Copying, target: str) -> None:
-    """Numbers, receipts, known ids, what waits, deliveries under their keys, sums, devices and keys."""
-    await copying.fill()
-    options = getattr(copying, target)
-    copied = await copying.copy(options)
-    assert 5 == copied.topics[AI_TELEMETRY]["accepted"]
-    storage = await open_storage(options, engine=options.storage.engine)
+@pytest.mark.parametrize(
+    "way",
+    [
+        ["files", "postgres", "other files"],
+        ["files", "postgres", "other postgres"],
+        ["files", "other files"],
+    ],
+    ids=" to ".join,
+)
+async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[str]) -> None:
+    """By every verb that reads, on each stage; what is open there stays open for its time, and closes then."""
+    before = await said_by(places, "files")
+    assert before["records"] != before["closed"] != {}
+    for source, target in pairwise(way):
+        copied = await places.copy(source, target)
+        assert before["numbers"] == copied.numbers
+        assert before == await said_by(places, target)
+    storage = await places.open(way[-1])
     try:
-        await copying.check(storage)
+        await _works(storage, places, receipt)
     finally:
         await storage.close()
     with pytest.raises(NotAllowed, match="not empty"):
-        await copying.copy(options)
+        await places.copy("files", way[-1])
 
 
-async def test_nothing_is_copied_under_another_secret(copying: Copying) -> None:
+async def _works(storage: Storage, places: Places, receipt: str) -> None:
+    """What was known is known, an open record is amended, numbers and deliveries go on where they were."""
+    log, deliveries, clock = storage.log, storage.deliveries, places.clock
+    assert 3 == (await log.receipt(receipt))["first_number"]
+    start = clock.now()
+    again = await add(log, call(1, at=start - HOLD_S - 1), call(5, at=start, team="search"), call(7, at=start))
+    view = await log.receipt(again.id)
+    assert (1, 2, 1) == (view["new"], view["duplicates"], view["amended"])
+    clock.move(3600)
+    due = await deliveries.due(ROUTE, now=clock.now(), max_records=9)
+    assert due is not None
+    assert (3, places.idempotency_key) == (due.first, due.idempotency_key)
+    [unknown] = await deliveries.unknowns()
+    assert OTHER == (await deliveries.resolve(unknown.id, sent=False)).route
+    [letter] = await deliveries.dead()
+    assert 1 == await deliveries.dead_retry([letter.id])
+    assert storage.registry is not None
+    made, _ = await storage.registry.keys.create(name="new", use_cases=["Send AI Telemetry"], actor=ACTOR)
+    assert 3 == made.id  # the number of a deleted key never comes again
+    await storage.ledger.catch_up(log)
+    [entry] = await log.read(AI_TELEMETRY, 7, 7)
+    [record] = entry.records
+    assert isinstance(record, Inference)
+    assert "search" == record.team
+    assert [] == list((await log.verify()).imbalances)
+
+
+async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str) -> None:
+    """Records, ids and numbers of its own commits; what its retention has removed is not there again."""
+    await places.copy("files", "postgres")
+    storage = await places.open("postgres")
+    try:
+        await _works(storage, places, receipt)
+        log, deliveries = storage.log, storage.deliveries
+        await deliveries.declare([])
+        for route in (ROUTE, OTHER):
+            await deliveries.drop(route)
+        places.clock.move(8 * 86400)
+        assert await log.retain()
+        await add(log, call(9, at=places.clock.now()), call(9, at=places.clock.now(), source="kong"))
+        assert 1 < (await log.books()).topics[AI_TELEMETRY]["expired"]
+    finally:
+        await storage.close()
+    before = await said_by(places, "postgres")
+    assert 1 == len(before["records"][AI_TELEMETRY])
+    await places.copy("postgres", "other files")
+    assert before == await said_by(places, "other files")
+    storage = await places.open("other files")
+    try:
+        again = await storage.log.receipt((await add(storage.log, call(9, at=places.clock.now()))).id)
+        assert (0, 1) == (again["new"], again["duplicates"])
+    finally:
+        await storage.close()
+
+
+async def test_nothing_is_copied_under_another_secret(places: Places, receipt: str) -> None:
     """Every key and receipt would be unknown there."""
-    await copying.fill()
-    secret_file = copying.postgres.storage.secret_file
+    secret_file = places.options["postgres"].storage.secret_file
     assert secret_file is not None
     secret_file.write_bytes(b"x" * 32)
     with pytest.raises(NotAllowed, match="another secret"):
-        await copying.copy(copying.postgres)
-    secret_file.write_bytes((copying.source.directory / FILE).read_bytes())
-    await copying.copy(copying.postgres)
+        await places.copy("files", "postgres")
+    secret_file.unlink()
+    await places.copy("files", "postgres")
 
 
-async def test_a_copy_that_is_not_equal_is_taken_away_again(copying: Copying) -> None:
+@pytest.mark.parametrize("target", ["postgres", "other files"])
+async def test_a_copy_that_is_not_equal_is_taken_away_again(places: Places, receipt: str, target: str) -> None:
     """Nothing of it counts, and the next attempt begins with nothing."""
-    await copying.fill()
 
     async def unreadable(options: StorageOptions) -> Storage:
         raise SpoolDamaged("it cannot be read")
 
-    broken = replace(engine_of("postgres"), open=unreadable)
+    source, into = places.options["files"], places.options[target]
+    engine = engine_of(into.storage.engine)
     with pytest.raises(SpoolDamaged, match="cannot be read"):
-        await copy_storage(copying.source, engine_of("sqlite"), copying.postgres, broken)
-    await copying.copy(copying.postgres)
+        await copy_storage(source, engine_of("sqlite"), into, replace(engine, open=unreadable))
+    await places.copy("files", target)
 
 
-async def test_files_are_not_made_from_a_database(copying: Copying) -> None:
-    """It is said at once."""
-    await copying.fill()
-    await copying.copy(copying.postgres)
-    with pytest.raises(NotAllowed, match="from SQLite alone"):
-        await copy_storage(copying.postgres, engine_of("postgres"), copying.files, engine_of("sqlite"))
+async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: str) -> None:
+    """From a schema or into one: it is named, and nothing is changed."""
+    await places.copy("files", "postgres")
+    options = places.options["postgres"]
+    database = open_database(options.storage, places.clock)
+    node = PostgresLeases(database, places.clock, name="cellar", version="1")
+    await node.join([])
+    with pytest.raises(NotAllowed, match=r"stop them first \(cellar\)"):
+        await places.copy("postgres", "other files")
+    with pytest.raises(NotAllowed, match="stop it first"):
+        await places.copy("files", "postgres")
+    await node.close()
+    await database.close()
+    await places.copy("postgres", "other files")
 
 
-async def test_open_records_are_not_copied(copying: Copying) -> None:
-    """What may still be amended is not in the runs of known ids yet."""
-    copying.source = replace(copying.source, settings=SpoolSettings(hold=60))
-    await copying.fill()
-    with pytest.raises(NotAllowed, match="still open"):
-        await copying.copy(copying.postgres)
-    copying.clock.move(61)
-    await copying.copy(copying.postgres)
+@pytest.mark.parametrize("moment", ["entries", "counting the books of the copy"])
+@pytest.mark.parametrize(("source", "target"), [("files", "postgres"), ("postgres", "other files")])
+async def test_killed_in_the_middle(
+    places: Places, receipt: str, tmp_path: Path, source: str, target: str, moment: str
+) -> None:
+    """Nobody can use what is there of the copy, the source is as it was, and the copy can be begun again."""
+    if source == "postgres":
+        await places.copy("files", "postgres")
+    before = await said_by(places, source)
+    program = [sys.executable, "-m", "tests.spool.transfer.killed_copy", moment, str(places.clock.now())]
+    told = [places.described(name) for name in (source, target)]
+    done = subprocess.run([*program, *told], cwd=Path(__file__).parents[3], check=False, timeout=120)
+    assert -signal.SIGKILL == done.returncode
+    with pytest.raises(UnfinishedCopy, match="run tollhouse storage copy again"):
+        await places.open(target)
+    assert before == await said_by(places, source)
+    await places.copy(source, target)
+    assert before == await said_by(places, target)

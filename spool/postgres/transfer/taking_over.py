@@ -2,15 +2,19 @@
 Takes over what another engine kept: same numbers, ids and receipts, bodies and checksums as they are.
 
 Most tables have the columns of the SQLite engine. What is otherwise is made here: commit rows, which carry the numbers
-of the log, entries and amendments in one period, waiting reports, and the ledger's money.
+of the log and the ids that are in no run yet, entries and amendments in one period, waiting reports, the bytes of
+container metrics, and the ledger's money.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -18,7 +22,7 @@ from uuid import UUID
 import msgspec
 
 from spool.errors import NotAllowed, SpoolDamaged
-from spool.installation import make_secret
+from spool.installation import derived, make_secret
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions
 from spool.log import books
@@ -31,19 +35,24 @@ from spool.postgres.facts import agree
 from spool.postgres.ledger.rows import digest_of, stored, tag_values
 from spool.postgres.log.entries import code
 from spool.postgres.log.store import ROW_BYTES
-from spool.postgres.migrations import migrate
-from spool.record import TOPICS
-from spool.storage import Discard, StorageOptions
-from spool.transfer.tables import KeptTable, KeptTables
+from spool.postgres.migrations import found_version, migrate
+from spool.postgres.sessions import LIVE
+from spool.postgres.transfer import unfinished
+from spool.postgres.transfer.newest_ids import NewestIds
+from spool.record import AI_TELEMETRY, TOPICS
+from spool.settings import StorageSettings
+from spool.storage import StorageOptions
+from spool.transfer.tables import KeptTable, KeptTables, MadeCopy, OpenTables, Progress
 
 AT_ONCE = 500  # rows
+COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
 PERIOD = 1  # the first one has everything
 _NOBODY = UUID(int=0)
 
 # By their names there: columns that a source does not have get these values.
 _SAME: Mapping[str, Mapping[str, Any]] = {
     "routes": {"named_at": 0.0},
-    "deliveries": {},
+    "deliveries": {"owner": None},
     "dead": {},
     "refusals": {},
     "devices": {"row_version": 1, "written_at": 0.0},
@@ -74,61 +83,116 @@ _SAME: Mapping[str, Mapping[str, Any]] = {
     "registry.comments": {},
     "registry.connections": {},
     "registry.documents": {},
+    "heard": {},
 }
+# Tables that are filled: those above, and those that are made.
+TAKEN = frozenset(name.rpartition(".")[2] for name in _SAME) | {
+    "facts", "registry_facts", "secrets", "partial_reports", "commits", "entries", "damaged", "container_contents",
+    "container_pieces", "ledger_keys", "ledger_hours", "ledger_days", "ledger_periods", "ledger_state",
+}  # fmt: skip
 # What is empty in a storage that nobody has used.
 _USED = "commits", "routes", "devices", "keys", "operators", "documents", "ledger_hours", "ledger_days"
 _COLUMNS = """
     SELECT column_name, data_type, is_identity = 'YES' FROM information_schema.columns
      WHERE table_schema = %s AND table_name = %s"""
-_LIVE = "SELECT count(*) FROM {schema}.nodes WHERE seen_at > extract(epoch FROM clock_timestamp()) - 5"
+_LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
+_ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
+_ADD_PIECE = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
 
 
-async def take_over(options: StorageOptions, opened: Callable[[], AbstractContextManager[KeptTables]]) -> Discard:
+async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill an empty schema, in one transaction; returns what empties it again. The secret is written where its file is not
+    Fill an empty schema in one transaction, marked as unfinished before. The secret is written where its file is not
     there yet.
 
-    NotAllowed where something is kept already, a node runs, the secret is another one, or records are still open.
+    NotAllowed where something is kept already, a node runs, or the secret is another one.
     """
-    settings = options.storage
+    settings = replace(options.storage, commit_timeout=COMMIT_S)
+    await asyncio.to_thread(_make_secret, settings, opened)
+    secret = read_secret(settings)
+    database = open_database(settings, options.clock)
+    try:
+        await _begin(database)
+        try:
+            await agree(database, secret, options.settings)
+
+            def work(connection: Connection) -> None:
+                with opened() as tables:
+                    _TakingOver(database, connection, tables, derived(secret, "log"), progress).run()
+
+            await database.transaction(work, takes_long=True)
+        except Exception:
+            await _drop(database)
+            raise
+    finally:
+        await database.close()
+
+    async def end(how: Callable[[Database], Awaitable[None]]) -> None:
+        database = open_database(settings)
+        try:
+            await how(database)
+        finally:
+            await database.close()
+
+    return MadeCopy(finish=partial(end, unfinished.finish), discard=partial(end, _drop))
+
+
+def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
     with opened() as tables:
         if settings.secret_file is not None and not settings.secret_file.exists():
             make_secret(settings.secret_file, tables.secret)
         if read_secret(settings) != tables.secret:
             raise NotAllowed(f"storage.secret_file: {settings.secret_file} is another secret than the one to copy")
-    database = open_database(settings)
-    try:
-        await migrate(database)
-        await agree(database, read_secret(settings), options.settings)
 
-        def work(connection: Connection) -> None:
-            with opened() as tables:
-                _TakingOver(database, connection, tables).run()
 
-        await database.transaction(work)
-    finally:
-        await database.close()
+async def _begin(database: Database) -> None:
+    """An empty schema with the mark; what an unfinished copy left is removed."""
+    if await found_version(database):
+        await database.read(partial(_check_unused, database))
+        if await unfinished.is_marked(database):
+            await _drop(database)
+    await migrate(database)
 
-    async def discard() -> None:
-        database = open_database(settings)
-        try:
-            await database.run(lambda connection: connection.execute(database.sql("DROP SCHEMA {schema} CASCADE")))
-        finally:
-            await database.close()
+    def mark(connection: Connection) -> None:
+        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))  # nobody begins a session
+        _check_unused(database, connection)
+        for table in _USED:
+            if _one(database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"):
+                raise NotAllowed(f"the schema {database.name} is not empty: it has rows in {table}")
+        unfinished.mark(database, connection)
 
-    return discard
+    await database.transaction(mark)
+
+
+def _check_unused(database: Database, connection: Connection) -> None:
+    if _one(database, connection, _LIVE, {"now": database.now()}):
+        raise NotAllowed("a gateway uses the schema: stop it first")
+
+
+async def _drop(database: Database) -> None:
+    await database.run(lambda connection: connection.execute(database.sql("DROP SCHEMA {schema} CASCADE")))
+
+
+def _one(database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None) -> Any:
+    [(value,)] = connection.execute(database.sql(statement), values).fetchall()
+    return value
 
 
 class _TakingOver:
     """One run of it, on the connection's thread."""
 
-    def __init__(self, database: Database, connection: Connection, tables: KeptTables) -> None:
+    def __init__(
+        self, database: Database, connection: Connection, tables: KeptTables, secret: bytes, progress: Progress
+    ) -> None:
         self._database = database
         self._connection = connection
         self._tables = tables
+        self._secret = secret
+        self._progress = progress
 
     def run(self) -> None:
-        self._check_empty()
+        for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            self._connection.execute(f"SET LOCAL {limit} = 0".encode())  # nobody waits for this transaction
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
         self._write("facts", [{"name": "incarnation", "value": facts["incarnation"]}], replace="name")
         if since := facts.get("streams since"):
@@ -146,21 +210,15 @@ class _TakingOver:
         self._write("partial_reports", map(_partial_report, self._rows("pending")))
         self._take_log(facts)
         self._take_ledger()
+        self._take_contents()
         for row in self._rows("sqlite_sequence"):
             if self._identity(row["name"]):
                 self._run(f"ALTER TABLE {{schema}}.{row['name']} ALTER COLUMN id RESTART WITH {int(row['seq']) + 1}")
 
-    def _check_empty(self) -> None:
-        for table in _USED:
-            if self._one(f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"):
-                raise NotAllowed(f"the schema {self._database.name} is not empty: it has rows in {table}")
-        if self._one(_LIVE):
-            raise NotAllowed("a gateway uses the schema: stop it first")
-        if any(row["kept"] for row in self._rows("container_files")):
-            raise NotAllowed("container files are kept, and are not copied: let them be sent or removed first")
-
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """Numbers are those of the newest commit row, which is added: rows before it may have lost their neighbours."""
+        folded = msgspec.msgpack.decode(facts["ids"], type=_Folded) if "ids" in facts else _Folded()
+        newest = NewestIds(self._secret, folded.through, self._rows("amendments"))
         size = entries = 0
         oldest = dict.fromkeys(TOPICS, 0)
         upto = dict.fromkeys(TOPICS, 1)
@@ -173,44 +231,64 @@ class _TakingOver:
                 upto[topic] = max(upto[topic], first + row["count"])
                 size += ROW_BYTES + len(row["body"])
                 entries += 1
+                newest.read(row)
                 yield {**row, "at": row["committed_at"], "period": PERIOD}
 
         self._write("entries", moved())
         self._write("damaged", (row for row in self._rows("entries") if row["damaged"]))
+        closed = self._closed(folded.through)
         numbers, first_commit, last, at = dict.fromkeys(TOPICS, 1), 0, 0, 0.0
+        folded_commit: int | None = None
 
         def commits() -> Iterator[dict[str, Any]]:
-            nonlocal first_commit, last, at
+            nonlocal first_commit, last, at, folded_commit
             for row in self._rows("commits"):
                 terms = books.checked_terms(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(f"commit {row['id']} cannot be read: tollhouse doctor says what to do")
                 for one in terms:
                     numbers[one.topic] = max(numbers[one.topic], one.first + one.accepted)
+                if (ids := newest.take(terms)) and folded_commit is None:
+                    folded_commit = last
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
-                ends = of_topics(numbers)
-                yield _commit(row["id"], at, ends, row["terms"], row["checksum"], entries=0, size=0)
+                kept = (row["terms"], row["checksum"], ids)
+                yield _commit(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0)
 
         self._write("commits", commits())
         for topic in TOPICS:
             numbers[topic] = max(numbers[topic], upto[topic])
-        folded = msgspec.msgpack.decode(facts["ids"], type=_Folded) if "ids" in facts else _Folded()
-        through = of_topics(folded.through, 0)
-        if through != [number - 1 for number in of_topics(numbers)]:
-            raise NotAllowed("its newest records are still open: leave it stopped for spool.hold, then copy again")
         terms = books.pack_terms([])
-        final = _commit(last + 1, at, of_topics(numbers), terms, zlib.crc32(terms), entries=entries, size=size)
+        kept = (terms, zlib.crc32(terms), newest.rest())
+        final = _commit(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size)
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
         carried = first_commit - 1 if first_commit else last
         self._run("UPDATE {schema}.marks SET booked = %s, carried = %s, kept_from = %s", last + 1, carried, kept_from)
         self._run(
             "UPDATE {schema}.folds SET seq = seq + 1, commit = %s, through = %s, covered_since = %s",
-            last,
-            through,
+            last if folded_commit is None else folded_commit,
+            of_topics(folded.through, 0),
             folded.covered_since,
         )
         self._run("UPDATE {schema}.periods SET at = %s", at)
+
+    def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
+        """By topic, up to where records are closed for sure; those behind it close when their time has come."""
+        closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
+        for route in self._rows("routes"):
+            closed[route["topic"]] = max(closed[route["topic"]], route["next"])
+        state = {row["name"]: row["value"] for row in self._rows("ledger.state")}
+        closed[AI_TELEMETRY] = max(closed[AI_TELEMETRY], state.get("reach", 1))
+        return closed
+
+    def _take_contents(self) -> None:
+        for done, content in enumerate(self._tables.contents(), start=1):
+            draft = secrets.token_hex(16)
+            at = self._database.now() or time.time()
+            self._run(_ADD_CONTENT, draft, content.id, content.head, at)
+            for n, piece in enumerate(content.pieces):
+                self._run(_ADD_PIECE, draft, n, piece)
+            self._progress("container files", done)
 
     def _take_ledger(self) -> None:
         self._write("ledger_keys", map(_ledger_key, self._rows("ledger.keys")))
@@ -250,8 +328,12 @@ class _TakingOver:
         cursor, text = self._connection.cursor(), self._database.sql(statement)
         values = [_value(first, name, kinds[name][0]) for name in names]
         cursor.execute(text, values)
+        done = 1
+        self._progress(table, done)
         while part := list(islice(rows, AT_ONCE)):
             cursor.executemany(text, [[_value(row, name, kinds[name][0]) for name in names] for row in part])
+            done += len(part)
+            self._progress(table, done)
 
     def _columns(self, table: str) -> Sequence[tuple[str, str, bool]]:
         return self._connection.execute(_COLUMNS, (self._database.name, table)).fetchall()
@@ -260,8 +342,7 @@ class _TakingOver:
         return any(identity for _, _, identity in self._columns(table))
 
     def _one(self, statement: str) -> Any:
-        [(value,)] = self._connection.execute(self._database.sql(statement)).fetchall()
-        return value
+        return _one(self._database, self._connection, statement)
 
     def _run(self, statement: str, *values: Any) -> None:
         self._connection.execute(self._database.sql(statement), values)
@@ -289,7 +370,16 @@ def _value(row: Mapping[str, Any], name: str, kind: str) -> Any:
 
 
 def _commit(
-    id: int, at: float, ends: list[int], terms: bytes, checksum: int, *, entries: int, size: int
+    id: int,
+    at: float,
+    ends: Sequence[int],
+    closed: Mapping[str, int],
+    terms: bytes,
+    checksum: int,
+    ids: bytes,
+    *,
+    entries: int,
+    size: int,
 ) -> dict[str, Any]:
     return {
         "id": id,
@@ -298,13 +388,13 @@ def _commit(
         "node": _NOBODY,
         "at": at,
         "next": ends,
-        "closed": ends,
+        "closed": list(map(min, ends, of_topics(closed))),
         "durable": id,
         "entries": entries,
         "size": size,
         "checksum": checksum,
         "terms": terms,
-        "ids": b"",
+        "ids": ids,
         "found": None,
     }
 

@@ -1,0 +1,181 @@
+"""
+What a schema keeps as tables of plain values, for another storage to take over.
+
+They are those of the SQLite engine. What is otherwise is made here: topics by their names, the numbers of the log
+without what retention has removed, what was kept as bytes as text, and the ledger's money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from spool.errors import NotAllowed
+from spool.ledger import money
+from spool.ledger.sums import MONEY
+from spool.log.commits.following import by_topic
+from spool.log.conflicts import Conflict
+from spool.postgres.address import open_database, read_secret
+from spool.postgres.database import Connection, Database
+from spool.postgres.log import finds
+from spool.postgres.migrations import found_version
+from spool.postgres.sessions import LIVE
+from spool.record import TOPICS
+from spool.storage import StorageOptions
+from spool.transfer.tables import KeptContent, KeptTable, OpenTables
+
+AT_ONCE = 200  # rows, of which some have a body of a hundred kilobytes
+
+_KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
+# Those that are not as they stand in the schema, by the name that they have there.
+_STATEMENTS: Mapping[str, str] = {
+    "entries": f"""
+        SELECT topic, first, count, at AS committed_at, version, checksum, body,
+               EXISTS (SELECT FROM {{schema}}.damaged d WHERE d.topic = e.topic AND d.first = e.first) AS damaged
+          FROM {{schema}}.entries e WHERE first >= {_KEPT_FROM} ORDER BY topic, first""",
+    "amendments": f"""
+        SELECT topic, number, checksum, fields FROM {{schema}}.amendments
+         WHERE number >= {_KEPT_FROM} ORDER BY topic, number""",
+    "commits": """
+        SELECT id, at AS committed_at, checksum, terms FROM {schema}.commits
+         WHERE id > (SELECT carried FROM {schema}.marks) ORDER BY id""",
+    "pending": "SELECT key, at, body FROM {schema}.partial_reports ORDER BY key",
+    "id_runs": "SELECT * FROM {schema}.id_runs ORDER BY id",
+    "sqlite_sequence": " UNION ALL ".join(
+        f"SELECT '{table}' AS name, CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS seq"
+        f" FROM {{schema}}.{table}_id_seq"
+        for table in ("deliveries", "dead", "refusals")
+    ),
+    "registry.secrets": "SELECT * FROM {schema}.secrets ORDER BY key_id, place",
+    "registry.facts": "SELECT * FROM {schema}.registry_facts",
+    "registry.sqlite_sequence": """
+        SELECT 'keys' AS name, newest_key AS seq FROM {schema}.registry_head
+         UNION ALL SELECT 'comments', newest_comment FROM {schema}.registry_head
+         UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit""",
+}
+_FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since')"
+_FOLDS = "SELECT through, covered_since FROM {schema}.folds WHERE shard = 0"
+_CONTENTS = "SELECT draft, id, head FROM {schema}.container_contents WHERE id IS NOT NULL ORDER BY id"
+_PIECES = "SELECT body FROM {schema}.container_pieces WHERE draft = %s ORDER BY n"
+_NODES = f"SELECT DISTINCT name FROM {{schema}}.nodes WHERE {LIVE} ORDER BY name"
+
+_conflict = msgspec.msgpack.Decoder(Conflict)
+
+
+class PostgresTables:
+    """See `spool.transfer.tables.KeptTables`: as of one moment, read through one connection."""
+
+    def __init__(self, database: Database, connection: Connection, secret: bytes, stack: ExitStack) -> None:
+        self.secret = secret
+        self._stack = stack
+        self._database = database
+        self._connection = connection
+        self._cursors = 0
+
+    def table(self, name: str) -> KeptTable:
+        if name == "facts":
+            return KeptTable(columns=("name", "value"), rows=self._facts())
+        file, _, table = name.rpartition(".")
+        own = f"ledger_{table}" if file == "ledger" else table
+        columns, rows = self._select(_STATEMENTS.get(name, f"SELECT * FROM {{schema}}.{own}"))
+        if name == "conflicts":
+            return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
+        if file == "ledger" and table in ("hours", "days"):
+            return _with_limbs(columns, rows)
+        changes = [_CHANGES.get((table, column), _same) for column in columns]
+        rows = (tuple(change(value) for change, value in zip(changes, row, strict=True)) for row in rows)
+        return KeptTable(columns=columns, rows=rows)
+
+    def contents(self) -> Iterator[KeptContent]:
+        for draft, id, head in self._connection.execute(self._database.sql(_CONTENTS)).fetchall():
+            _, pieces = self._select(_PIECES, draft)
+            yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
+
+    def _select(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The columns of a statement, and its rows as they are asked for."""
+        self._cursors += 1
+        cursor = self._connection.cursor(name=f"copy_{self._cursors}")
+        self._stack.callback(cursor.close)  # of rows that nobody read to their end
+        cursor.itersize = AT_ONCE
+        cursor.execute(self._database.sql(statement), values or None)
+        return [column.name for column in cursor.description or ()], _closing(cursor)
+
+    def _facts(self) -> Iterator[tuple[str, bytes]]:
+        yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
+        [(through, covered_since)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
+        folded = {"through": by_topic(through, 0), "covered_since": covered_since}
+        yield "ids", msgspec.msgpack.encode(folded)
+
+
+async def tables(options: StorageOptions) -> OpenTables:
+    """What a schema holds. NotAllowed where there is none, or while a node uses it."""
+    database = open_database(options.storage, options.clock)
+    try:
+        if not await found_version(database):
+            raise NotAllowed(f"there is no schema {database.name} to copy")
+        await database.read(partial(_check_unused, database))
+        await finds.book_all(database)
+    finally:
+        await database.close()
+    return partial(_open_tables, options)
+
+
+@contextmanager
+def _open_tables(options: StorageOptions) -> Iterator[PostgresTables]:
+    database = open_database(options.storage, options.clock)
+    with database.long_snapshot() as connection, ExitStack() as stack:
+        _check_unused(database, connection)
+        yield PostgresTables(database, connection, read_secret(options.storage), stack)
+
+
+def _check_unused(database: Database, connection: Connection) -> None:
+    nodes = connection.execute(database.sql(_NODES), {"now": database.now()}).fetchall()
+    if nodes:
+        names = ", ".join(name for (name,) in nodes)
+        raise NotAllowed(f"gateways use the schema {database.name}: stop them first ({names})")
+
+
+def _closing(cursor: Any) -> Iterator[tuple[Any, ...]]:
+    with cursor:
+        yield from cursor
+
+
+def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A disagreement of two sources: how many are in its sums."""
+    named = dict(zip(columns, row, strict=True))
+    first, second = named["first_source"].decode(), named["second_source"].decode()
+    changed = {**named, "first_source": first, "second_source": second}
+    return (*changed.values(), _conflict.decode(named["sums"]).count)
+
+
+def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
+    """A number of money is three of nine decimals there."""
+    kept = [column for column in columns if column not in MONEY]
+    limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
+
+    def changed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        named = dict(zip(columns, row, strict=True))
+        sums = (money.limbs(money.units(f"{named[name]:f}")) for name in MONEY)
+        return (*(named[name] for name in kept), *(limb for three in sums for limb in three))
+
+    return KeptTable(columns=(*kept, *limbs), rows=map(changed, rows))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _topic(code: int) -> str:
+    return TOPICS[code]
+
+
+_CHANGES: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("entries", "topic"): _topic,
+    ("amendments", "topic"): _topic,
+    ("unrecognised", "names"): bytes.decode,
+    ("event_types", "type"): bytes.decode,
+}

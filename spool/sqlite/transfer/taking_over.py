@@ -1,0 +1,136 @@
+"""
+Takes over what another storage kept, into a new data directory: same numbers, ids and receipts.
+
+Tables have the columns that they have here; a column that the source does not know keeps what a new row has in it. What
+was kept of known ids beyond the stored runs is read from the records at the first start, as after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from spool import installation
+from spool.directories import flush_directory, make_directory
+from spool.sqlite.container_contents import DIRECTORY
+from spool.sqlite.database import Database
+from spool.sqlite.directory import lock_directory
+from spool.sqlite.ledger.rows import prepare as prepare_ledger
+from spool.sqlite.log.queries import RECOUNT_ENTRIES
+from spool.sqlite.recovery import migrate_spool
+from spool.sqlite.registry.store import prepare as prepare_registry
+from spool.sqlite.transfer import unfinished
+from spool.sqlite.transfer.tables import FILES
+from spool.storage import StorageOptions
+from spool.transfer.tables import KeptContent, KeptTables, MadeCopy, OpenTables, Progress
+
+AT_ONCE = 500  # rows
+PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
+TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
+COUNTED = frozenset({"sizes"})  # from the others, at the end
+_BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
+
+
+async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+    """
+    Fill a new directory, marked as unfinished from its first moment.
+
+    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody makes one there.
+    """
+    directory = options.directory
+    unfinished.check_free(directory)
+    lock = lock_directory(directory)
+    try:
+        await asyncio.to_thread(unfinished.begin, directory)
+        try:
+            for name, file in FILES.items():
+                await (await Database.open(directory / file, PREPARE[name])).close()
+            await asyncio.to_thread(_fill, directory, opened, progress)
+        except Exception:
+            await asyncio.to_thread(unfinished.discard, directory)
+            raise
+    finally:
+        lock.release()
+    return MadeCopy(
+        finish=partial(asyncio.to_thread, unfinished.finish, directory),
+        discard=partial(asyncio.to_thread, unfinished.discard, directory),
+    )
+
+
+def _fill(directory: Path, opened: OpenTables, progress: Progress) -> None:
+    with opened() as tables:
+        installation.make_secret(directory / installation.FILE, tables.secret)
+        for name, file in FILES.items():
+            path = directory / file
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
+                _fill_file(connection, f"{name}." if name else "", tables, progress)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            _flush(path)
+        _keep_contents(directory / DIRECTORY, tables.contents(), progress)
+
+
+def _fill_file(connection: sqlite3.Connection, prefix: str, tables: KeptTables, progress: Progress) -> None:
+    made = dict(connection.execute(TABLES).fetchall())
+    for name in sorted(made.keys() - COUNTED):
+        _fill_table(connection, name, tables, prefix, progress)
+    if "sizes" in made:
+        connection.execute(RECOUNT_ENTRIES)
+    numbered = {name for name, sql in made.items() if "AUTOINCREMENT" in sql}
+    if numbered:
+        table = tables.table(f"{prefix}sqlite_sequence")
+        for row in table.rows:
+            told = dict(zip(table.columns, row, strict=True))
+            if told["name"] in numbered:
+                connection.execute("DELETE FROM sqlite_sequence WHERE name = :name", told)
+                connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :seq)", told)
+
+
+def _fill_table(connection: sqlite3.Connection, name: str, tables: KeptTables, prefix: str, progress: Progress) -> None:
+    source = tables.table(f"{prefix}{name}")
+    known = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
+    places = [place for place, column in enumerate(source.columns) if column in known]
+    columns = ", ".join(f'"{source.columns[place]}"' for place in places)
+    verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
+    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(places))})'
+    done = 0
+    progress(f"{prefix}{name}", done)
+    while part := list(islice(source.rows, AT_ONCE)):
+        _write(connection, statement, ([row[place] for place in places] for row in part))
+        done += len(part)
+        progress(f"{prefix}{name}", done)
+
+
+def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    """In a transaction of its own, so that no log grows to the size of all."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(statement, rows)
+    connection.execute("COMMIT")
+
+
+def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
+    for done, content in enumerate(contents, start=1):
+        make_directory(directory, 0o700)
+        with os.fdopen(os.open(directory / content.id, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content.head)
+            for piece in content.pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        progress("container files", done)
+    if directory.exists():
+        flush_directory(directory)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,16 @@
+"""What the tests of copies share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.spool.postgres_cluster import Schema
+from tests.spool.transfer.places import Places
+
+
+@pytest.fixture
+def places(tmp_path: Path, unmade_schemas: Callable[[], Schema]) -> Places:
+    return Places(tmp_path, {"postgres": unmade_schemas(), "other postgres": unmade_schemas()})

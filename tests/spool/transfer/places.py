@@ -1,0 +1,182 @@
+"""Storages to copy between, one of them with something of everything, and what each of them says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from spool.clock import Clock
+from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
+from spool.deliveries.values import RouteSpec, Settlement
+from spool.engines import engine_of, open_storage
+from spool.ledger.queries import CostQuery
+from spool.listing import ASCENDING, ListQuery, SortField
+from spool.log.partial_reports import PartialReport
+from spool.log.values import Books
+from spool.record import AI_TELEMETRY, TOPICS
+from spool.registry.operators import Actor
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings, StorageSettings
+from spool.storage import Storage, StorageOptions
+from spool.transfer.copying import CopiedStorage, copy_storage
+from spool.transfer.tables import Progress, no_progress
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call, point
+from tests.spool.contract.test_devices import device
+from tests.spool.postgres_cluster import Schema
+
+ROUTE, OTHER = "archive/ai-telemetry", "second/ai-telemetry"
+ACTOR = Actor("tests", "local")
+ALL = CostQuery(
+    since=datetime(2000, 1, 1, tzinfo=UTC),
+    until=datetime(2100, 1, 1, tzinfo=UTC),
+    granularity="total",
+    group_by=["user"],
+)
+WAITS = PartialReport(b"a part of a call", 1.0, b"\x00body")
+CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
+AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
+HOLD_S = 30
+BYTES = b"the bytes " * 50_000
+
+
+def _options(directory: Path, clock: Clock) -> StorageOptions:
+    return StorageOptions(directory=directory, settings=SpoolSettings(hold=HOLD_S), clock=clock)
+
+
+def options_described(described: str, clock: Clock) -> StorageOptions:
+    """How `Places.described` has it opened."""
+    told = json.loads(described)
+    files = {name: Path(told["storage"][name]) for name in ("dsn_file", "secret_file") if name in told["storage"]}
+    storage = StorageSettings(**{**told["storage"], **files})
+    return replace(_options(Path(told["directory"]), clock), storage=storage)
+
+
+class Places:
+    """
+    By name: `files`, which `fill` fills, `postgres`, and a second one of each kind.
+
+    Records are open for HOLD_S by a clock that is moved.
+    """
+
+    def __init__(self, folder: Path, schemas: Mapping[str, Schema]) -> None:
+        self.clock = MovedClock()
+        self.idempotency_key = ""  # of a delivery that waits
+        self.options = {name: _options(folder / name, self.clock) for name in ("files", "other files")}
+        for name, schema in schemas.items():
+            secrets = folder / f"{name} secrets"
+            secrets.mkdir()
+            storage = schema.settings(secrets)
+            assert storage.secret_file is not None
+            storage.secret_file.unlink()
+            self.options[name] = replace(_options(folder / name, self.clock), storage=storage)
+
+    def described(self, name: str) -> str:
+        """For `options_described`, in another process."""
+        options = self.options[name]
+        storage = {key: value for key, value in asdict(options.storage).items() if value is not None}
+        return json.dumps({"directory": options.directory, "storage": storage}, default=str)
+
+    async def open(self, name: str) -> Storage:
+        options = self.options[name]
+        return await open_storage(options, engine=options.storage.engine)
+
+    async def copy(self, source: str, target: str, progress: Progress = no_progress) -> CopiedStorage:
+        one, other = self.options[source], self.options[target]
+        return await copy_storage(one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), progress)
+
+    async def fill(self) -> str:
+        """Something of everything, some records open; the receipt of the third call."""
+        storage = await self.open("files")
+        try:
+            return await self._fill(storage)
+        finally:
+            await storage.close()
+
+    async def _fill(self, storage: Storage) -> str:
+        assert storage.registry is not None
+        log, deliveries = storage.log, storage.deliveries
+        await deliveries.declare([RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, OTHER)])
+        at = self.clock.now()
+        receipts = [
+            await add(log, call(number, at=at, user=f"u{number % 2}", cost="0.001", cost_source="reported"))
+            for number in range(5)
+        ]
+        await add(log, call(0, at=at, source="litellm", input_tokens=101), points=[point(7, at=at, since=at - 9)])
+        await add(log, keep=[WAITS], pending=1, unrecognised=[("gen_ai.new", "gen_ai.other")])
+        self.clock.move(HOLD_S + 1)
+        open_receipt = await add(log, call(5, at=self.clock.now(), user="u1"), call(6, at=self.clock.now()))
+        assert open_receipt.records == 2
+        now = self.clock.now()
+        sent = await deliveries.due(ROUTE, now=now, max_records=1)
+        assert sent is not None
+        await deliveries.settle(sent, Settlement(delivered=1))
+        refused = await deliveries.due(ROUTE, now=now, max_records=1)
+        assert refused is not None
+        await deliveries.set_aside(refused, error="no such field", status="400")
+        in_hand = await deliveries.due(ROUTE, now=now, max_records=2)
+        assert in_hand is not None
+        self.idempotency_key = in_hand.idempotency_key
+        await deliveries.retry(in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True)
+        lost = await deliveries.due(OTHER, now=now, max_records=3)
+        assert lost is not None
+        await deliveries.unknown(lost, reason="cut off")
+        await storage.ledger.catch_up(log)
+        keys = storage.registry.keys
+        for name in ("a key", "a key that goes"):
+            await keys.create(name=name, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
+        await keys.delete("a key that goes", confirm="a key that goes", actor=ACTOR)
+        await storage.devices.keep(device("laptop"))
+        [file] = await storage.container_files.announce(
+            CLUSTER, [AnnouncedFile(reference="a/file")], AGENT, expires_at=now + 3600
+        )
+        upload = await storage.container_files.begin(file.id)
+        assert upload is not None
+        await upload.write(BYTES)
+        assert await upload.finish()
+        return receipts[2].id
+
+
+async def shown(storage: Storage) -> dict[str, Any]:
+    """What it says of itself, by whatever reads."""
+    log, deliveries, registry = storage.log, storage.deliveries, storage.registry
+    assert registry is not None
+    files = await storage.container_files.page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=9))
+    audit = await registry.audit_page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=99))
+    return {
+        "closed": {topic: await log.read(topic, 1, log.next_number(topic)) for topic in TOPICS},
+        "records": {topic: await log.read(topic, 1, log.next_number(topic), with_open=True) for topic in TOPICS},
+        "numbers": {topic: log.next_number(topic) for topic in TOPICS},
+        "books": books_of(await log.verify()),
+        "known ids": (await log.stats()).duplicate_ids,
+        "conflicts": await log.conflicts(),
+        "unrecognised": await log.unrecognised(),
+        "event types": await log.event_types(),
+        "routes": await deliveries.routes(),
+        "unsettled": await deliveries.unsettled(),
+        "dead": await deliveries.dead(),
+        "unknown": await deliveries.unknowns(),
+        "partial reports": sorted(await storage.partial_reports.load()),
+        "devices": storage.devices.all(),
+        "streams": await storage.streams.streams(),
+        "costs": await storage.ledger.costs(ALL),
+        "keys": registry.keys.all(),
+        "audit": audit.rows,
+        "container files": files.rows,
+        "bytes": [
+            b"".join([piece async for piece in storage.container_files.contents.read(one.id)]) for one in files.rows
+        ],
+        "secret": storage.secret,
+        "incarnation": storage.incarnation,
+    }
+
+
+def books_of(books: Books) -> object:
+    """A term that is 0 and one that is not there are the same."""
+    terms = [{(key, term): n for key, of_key in all.items() for term, n in of_key.items() if n}
+             for all in (books.topics, books.routes)]  # fmt: skip
+    return terms, books.imbalances

@@ -1,0 +1,59 @@
+"""Whatever is added to an engine is copied too: a table or a column that a copy forgets is found here."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from spool.postgres.address import open_database
+from spool.postgres.migrations import migrate
+from spool.postgres.transfer.tables import tables
+from spool.postgres.transfer.taking_over import TAKEN
+from spool.sqlite.recovery import empty_database
+from spool.sqlite.transfer.taking_over import COUNTED, PREPARE, TABLES
+from tests.spool.postgres_cluster import Schema, first_state
+from tests.spool.transfer.places import Places
+
+# Of the nodes that run, and what is made anew by every copy.
+NOT_TAKEN = {
+    "nodes", "leases", "registry_changes", "registry_head", "heads", "marks", "periods", "folds",
+    "commits_1", "entries_1", "amendments_1",
+}  # fmt: skip
+
+
+def test_every_table_of_a_schema_is_filled(unmade_schema: Schema) -> None:
+    """From what any engine gives, but for those that no copy needs."""
+    made, _ = first_state(unmade_schema.name)
+    assert made == TAKEN | NOT_TAKEN
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("file", PREPARE)
+async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -> None:
+    """With every column that a row must have."""
+    options = places.options["postgres"]
+    assert options.storage.secret_file is not None
+    options.storage.secret_file.write_bytes(b"s" * 32)
+    database = open_database(options.storage)
+    await migrate(database)
+    await database.close()
+    with closing(empty_database() if not file else sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        if file:
+            PREPARE[file](fresh)
+        needed = {
+            name: {
+                column
+                for column, needs, default in fresh.execute(
+                    'SELECT name, "notnull" OR pk, dflt_value IS NOT NULL FROM pragma_table_info(?)', (name,)
+                )
+                if needs and not default
+            }
+            for name, _ in fresh.execute(TABLES).fetchall()
+            if name not in COUNTED
+        }
+    opened = await tables(options)
+    with opened() as given:
+        for name, columns in needed.items():
+            assert set() == columns - set(given.table(f"{file}.{name}" if file else name).columns), name
