@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from spool.clock import Clock
 from spool.clusters import ClusterTable
@@ -26,7 +27,6 @@ from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import committed_at, oldest
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
-from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
 from spool.postgres.registry.bearers import with_bearers
 from spool.postgres.streams import PostgresStreams
@@ -89,12 +89,18 @@ async def open_spool(
 
         return write
 
-    def trim(connection: Connection, now: float) -> bool:
-        """Some totals of streams that have had their time, under the head."""
-        connection.execute(database.sql(LOCK_HEAD))
-        first = oldest(database, connection, UNIT_COST)
-        at = committed_at(database, connection, UNIT_COST, first)
-        return streams.trim(connection, database, now=now, settings=settings, oldest_at=at)
+    async def trim(now: float) -> bool:
+        """Some totals of streams that have had their time."""
+
+        def settled(connection: Connection) -> streams.SettledTotals | None:
+            first = oldest(database, connection, UNIT_COST)
+            at = committed_at(database, connection, UNIT_COST, first)
+            return streams.settled_totals(connection, database, now=now, settings=settings, oldest_at=at)
+
+        totals = await database.read(settled)
+        if totals is not None:
+            await database.pool.joined(partial(streams.remove, database=database, totals=totals))
+        return totals is not None
 
     log = PostgresLog(
         database,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from spool import streams
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.log.values import Submission
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.lists import read_page
+from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
@@ -55,13 +56,26 @@ _OWN = """
         ON CONFLICT (name) DO UPDATE SET created_by = excluded.created_by WHERE size.created_by = ''"""
 # What no operation in the log is about any more.
 _SETTLED = f"{_TOTAL} WHERE stream = %s AND updated_at < %s AND start_time < %s ORDER BY start_time, key LIMIT %s"
+_REMOVE_SETTLED = """
+    WITH gone AS (
+        DELETE FROM {schema}.stream_totals
+         USING unnest(%(streams)s::text[], %(keys)s::text[], %(updated)s::float8[], %(sizes)s::bigint[])
+               AS going (of_stream, of_key, at, size)
+         WHERE stream = of_stream AND key = of_key AND updated_at = at
+     RETURNING stream, going.size)
+    UPDATE {schema}.stream_sizes AS kept SET bytes = kept.bytes - freed.size
+      FROM (SELECT stream, sum(size)::bigint AS size FROM gone GROUP BY stream) AS freed
+     WHERE kept.name = freed.stream"""
 _HAS_VALUE = """
     EXISTS (SELECT 1 FROM json_each(dimensions::json) AS named (dimension, accepted),
                           json_array_elements_text(named.accepted) AS one (value)
              WHERE named.dimension = %({name})s AND one.value = ANY(%({values})s))"""
 _FACT = "SELECT value FROM {schema}.facts WHERE name = %s"
 _BEGIN = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
-_MOVE = "UPDATE {schema}.facts SET value = %s WHERE name = %s"
+_MOVE = """
+    INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value
+     WHERE convert_from(kept.value, 'UTF8')::float8 < %(since)s"""
 
 
 class PostgresStreamRows:
@@ -278,48 +292,64 @@ def _operations(records: Iterable[Record]) -> list[UnitCostOperation]:
     return [record for record in records if isinstance(record, UnitCostOperation)]
 
 
-def trim(
+class SettledTotals(NamedTuple):
+    """Totals that may go: of a stream each, with what they were read as."""
+
+    streams: list[str]
+    keys: list[str]
+    updated: list[float]
+    sizes: list[int]
+    since: float  # when the totals that stay begin
+
+
+def settled_totals(
     connection: Connection, database: Database, *, now: float, settings: SpoolSettings, oldest_at: float | None
-) -> bool:
+) -> SettledTotals | None:
     """
-    Remove some of the oldest totals that may go; False when none went. The transaction holds the head.
+    Some of the oldest totals that may go; None when none may.
 
     A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
-    once it is older than `stream_retention`, or when its key has nearly what it may hold. What comes later for the same
-    record begins anew and is no longer whole, so it never replaces the service's. `oldest_at` is when the oldest
-    unit-cost entry of the log was committed, None if there is none.
+    once it is older than `stream_retention`, or when its key has nearly what it may hold. `oldest_at` is when the
+    oldest unit-cost entry of the log was committed, None if there is none.
     """
     settled = min(now - settings.retention, now if oldest_at is None else oldest_at)
     sizes = _sizes(connection, database)
     wanted = to_free(sizes, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
-    table = PostgresStreamRows(connection, database)
-    newest = 0
+    gone: list[Total] = []
     for stream in sizes:
         excess = wanted.get(stream.name, 0)
         values = (stream.name, settled, _NEVER if excess else old, TRIMMED_AT_ONCE)
-        totals = [_total(row) for row in connection.execute(database.sql(_SETTLED), values).fetchall()]
-        gone = []
-        for total in totals:
+        for total in map(_total, connection.execute(database.sql(_SETTLED), values).fetchall()):
             if total.start_time >= old and excess <= 0:
                 break
             excess -= size_of(total)
-            newest = max(newest, total.start_time)
-            gone.append((total.stream, total.key))
-        table.fetch_totals(gone)
-        for place in sorted(gone):
-            table.remove_total(*place)
-    table.flush()
-    if newest:
-        _begin_after(connection, database, newest)
-    return newest > 0
+            gone.append(total)
+    if not gone:
+        return None
+    return SettledTotals(
+        [total.stream for total in gone],
+        [total.key for total in gone],
+        [total.updated_at for total in gone],
+        [size_of(total) for total in gone],
+        max(total.start_time for total in gone) / NS + 1,
+    )
 
 
-def _begin_after(connection: Connection, database: Database, start_time: int) -> None:
-    """From now on totals that start at `start_time` or before are taken for parts of longer histories."""
-    row = connection.execute(database.sql(_FACT), (SINCE,)).fetchone()
-    since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
-    connection.execute(database.sql(_MOVE), (repr(since).encode(), SINCE))
+def remove(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
+    """
+    Remove those that are still as they were read: the head is held for one round trip.
+
+    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's: from
+    now on totals that start before `since` are taken for parts of longer histories.
+    """
+    with transaction.begun():
+        pass
+    with transaction.committed():
+        execute = transaction.connection.execute
+        execute(database.sql(LOCK_HEAD))
+        execute(database.sql(_REMOVE_SETTLED), totals._asdict())
+        execute(database.sql(_MOVE), {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE})
 
 
 def _sizes(connection: Connection, database: Database) -> list[StreamSize]:

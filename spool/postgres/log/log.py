@@ -42,7 +42,7 @@ from spool.postgres.log.memory import NodeMemory
 from spool.postgres.log.recount import RouteTerms, border, recount
 from spool.postgres.log.retention import PostgresRetention, RouteNeeds
 from spool.postgres.log.room import LogRoom
-from spool.postgres.log.upkeep import Trim, Upkeep
+from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, REPLICATED, SpoolSettings
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
@@ -76,7 +76,7 @@ class PostgresLog:
         observer: Observer | None = None,
         versions: Versions = lambda connection, keys: dict,
         move: Move = nothing_moves,
-        trim: Trim = lambda connection, now: False,
+        trim: Trim = nothing_to_trim,
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,

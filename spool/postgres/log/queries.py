@@ -243,14 +243,29 @@ REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::big
 # -- periods -----------------------------------------------------------------------------------------------------------
 
 PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE shard = 0 ORDER BY period"
-ADD_PERIOD = """
-    INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
-    VALUES (0, %(period)s, %(at)s, %(firsts)s::bigint[], %(commit)s, %(size)s)"""
+# Whoever makes partitions: one at a time. Appends only read this table.
+LOCK_PERIODS = "LOCK TABLE {schema}.periods IN SHARE ROW EXCLUSIVE MODE"
+
+# The newest period, unless it goes on: nothing was committed in it, or neither its bytes nor its time are full.
+FULL_PERIOD = """
+    SELECT current.period FROM (SELECT * FROM {schema}.periods WHERE shard = 0 ORDER BY period DESC LIMIT 1) current,
+           (SELECT id, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
+     WHERE newest.id >= current.commit
+       AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
+
+# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it.
+BEGIN_PERIOD = """
+    WITH begun AS (
+        INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
+        SELECT 0, %(period)s, %(at)s, newest.next, newest.id + 1, newest.size
+          FROM (SELECT id, next, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
+            ON CONFLICT DO NOTHING RETURNING period)
+    UPDATE {schema}.heads SET period = begun.period FROM begun WHERE shard = 0"""
 REMOVE_PERIOD = "DELETE FROM {schema}.periods WHERE shard = 0 AND period = %s"
-MOVE_HEAD = "UPDATE {schema}.heads SET period = %s WHERE shard = 0"
 PARTITIONED = ("entries", "amendments", "commits")
 
 # A partition is made beside its table and then attached: readers of the table do not wait for it.
+HAS_PARTITION = "SELECT to_regclass('{schema}.%(table)s_%(period)d') IS NOT NULL"
 MAKE_PARTITION = "CREATE TABLE {schema}.%(table)s_%(period)d (LIKE {schema}.%(table)s INCLUDING ALL)"
 ATTACH_PARTITION = """
     ALTER TABLE {schema}.%(table)s ATTACH PARTITION {schema}.%(table)s_%(period)d

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from spool.log import books, retention
 from spool.log.commits.following import by_topic
 from spool.log.retention import Candidate, Progress
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import accepted, code, oldest
 from spool.postgres.log.finds import count
@@ -88,26 +88,34 @@ class PostgresRetention:
 
     async def begin_period(self, now: float) -> bool:
         """Have what is appended from now on go to partitions of its own, if the period in hand is long enough."""
-        return await self._database.transaction(partial(self._begin_period, now=now))
+        full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
+        query = self._database.sql(queries.FULL_PERIOD)
+        row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
+        if row is None:
+            return False
+        number = row[0] + 1
+        await self._database.transaction(partial(self._make_partitions, number=number))
+        return await self._database.pool.joined(partial(self._begin_period, number=number, now=now))
 
-    def _begin_period(self, connection: Connection, now: float) -> bool:
-        head = connection.execute(self._database.sql(queries.LOCK_HEAD)).fetchone()
-        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
-        assert head is not None
-        *_, current = self._periods(connection)
-        if newest is None or newest[0] < current.commit:
-            return False
-        if newest[4] - current.size < self.period_bytes and now < current.at + PERIOD_S:
-            return False
-        number = current.number + 1
+    def _make_partitions(self, connection: Connection, number: int) -> None:
+        """Before anybody has to wait for them."""
+        connection.execute(self._database.sql(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
             names = {"table": table, "period": number, "after": number + 1}
-            connection.execute(self._database.sql(queries.MAKE_PARTITION % names))
-            connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
-        facts = {"period": number, "at": now, "firsts": newest[1], "commit": newest[0] + 1, "size": newest[4]}
-        connection.execute(self._database.sql(queries.ADD_PERIOD), facts)
-        connection.execute(self._database.sql(queries.MOVE_HEAD), (number,))
-        return True
+            row = connection.execute(self._database.sql(queries.HAS_PARTITION % names)).fetchone()
+            if row is None or not row[0]:
+                connection.execute(self._database.sql(queries.MAKE_PARTITION % names))
+                connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
+
+    def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
+        """The head is held for one round trip."""
+        with transaction.begun():
+            pass
+        with transaction.committed():
+            transaction.connection.execute(self._database.sql(queries.LOCK_HEAD))
+            facts = {"period": number, "at": now}
+            begun = transaction.connection.execute(self._database.sql(queries.BEGIN_PERIOD), facts)
+        return begun.rowcount == 1
 
     def _periods(self, connection: Connection) -> list[LogPeriod]:
         rows = connection.execute(self._database.sql(queries.PERIODS))

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.log.duplicates import RepeatedIds
 from spool.log.retention import Reader, lowest_needed
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Database
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.finds import book_all
@@ -25,7 +25,12 @@ from spool.record import TOPICS
 
 _log = logging.getLogger(__name__)
 
-Trim = Callable[[Connection, float], bool]
+Trim = Callable[[float], Awaitable[bool]]
+
+
+async def nothing_to_trim(now: float) -> bool:
+    """With a log that stands for itself."""
+    return False
 
 
 class Upkeep:
@@ -105,7 +110,7 @@ class Upkeep:
         now = self._database_clock.now()
         await self._retention.begin_period(now)
         await self._database.transaction(partial(drop_old_series, self._database, now=now))
-        while await self._database.transaction(lambda connection: self._trim(connection, now)):
+        while await self._trim(now):
             pass
         await self.repeated.count_when_due(self._memory.index)
         return removed

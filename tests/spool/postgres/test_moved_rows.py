@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from spool.memory.streams import MemoryStreams
 from spool.postgres.billing_drops import PostgresBillingDrops, PostgresDropRows
 from spool.postgres.billing_hours import PostgresBillingHours
 from spool.postgres.database import Connection
-from spool.postgres.streams import PostgresStreamRows, PostgresStreams, trim
+from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.streams import TotalsPart
@@ -105,10 +106,16 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
         late = NOON + settings.stream_retention + settings.retention + 86400
         for at, gone in ((float(NOON), False), (late, True), (late, False)):
 
-            def work(connection: Connection, at: float = at) -> bool:
-                return trim(connection, database, now=at, settings=settings, oldest_at=None)
+            def settled(connection: Connection, at: float = at) -> SettledTotals | None:
+                return settled_totals(connection, database, now=at, settings=settings, oldest_at=None)
 
-            assert gone == await database.transaction(work)
+            totals = await database.read(settled)
+            assert gone == (totals is not None)
+            if totals is not None:
+                changed = totals._replace(updated=[at - 1 for at in totals.updated])
+                await database.pool.joined(partial(remove, database=database, totals=changed))
+                assert 1 == len(await kept.totals("calls"))  # it is not as it was read
+                await database.pool.joined(partial(remove, database=database, totals=totals))
         assert ([], 0) == (await kept.totals("calls"), (await kept.sizes())[0].bytes)
 
 
