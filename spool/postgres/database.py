@@ -78,6 +78,8 @@ CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
 STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
 SILENT_S = 60.0  # for so long after one connection was broken off, the others wait no longer than it did
 LOOK_S = 1.0  # between looks at what takes long
+# A transaction that changes no table: its commit waits until the standby has everything that was committed before.
+BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
 NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
 
 BROKEN_OFF = {"action": "connection_broken_off"}
@@ -325,21 +327,33 @@ class JoinedTransaction:
             self.connection.execute(f"SELECT {named}".encode())
 
     @contextmanager
-    def committed(self) -> Iterator[None]:
-        """Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`."""
+    def committed(self, *, in_two_steps: bool = False) -> Iterator[None]:
+        """
+        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`.
+
+        In two steps all locks are free, and others see what was written, before the standby has confirmed it. Then a
+        transaction that changes nothing waits for that: the standby takes everything in the order in which it happened.
+        """
         done = self.connection.cursor()
         is_committing = False
         self._session.waits_since = time.monotonic()
         try:
             with self._session.pipeline():
                 yield
+                if in_two_steps:
+                    self.set({"synchronous_commit": "off"})
                 is_committing = True
                 done.execute(b"COMMIT")
+                if in_two_steps:
+                    self.connection.execute(BARRIER)
         except psycopg.OperationalError as error:
             # In a transaction that has failed nothing was committed: a statement before COMMIT did.
-            if is_committing and self.connection.pgconn.transaction_status != TransactionStatus.INERROR:
-                raise CommitUnknown(f"the connection was lost while committing: {_said(error)}") from error
-            raise
+            status = self.connection.pgconn.transaction_status
+            if not is_committing or status == TransactionStatus.INERROR:
+                raise
+            if status == TransactionStatus.IDLE and done.statusmessage == "COMMIT":
+                raise Unconfirmed(f"what was kept may not be with the standby: {_said(error)}") from error
+            raise CommitUnknown(f"the connection was lost while committing: {_said(error)}") from error
         if done.statusmessage != "COMMIT":
             raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
 
@@ -384,6 +398,10 @@ class Lane:
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""
         return await self._submit(lambda session: session.joined(work), repeatable=True)
+
+    async def confirm(self) -> None:
+        """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
+        await self.run(lambda connection: connection.execute(BARRIER))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads: each of its statements sees all that was committed before it."""

@@ -124,6 +124,8 @@ class Following:
         self.confirmed = 0  # the newest commit that is known to outlive the loss of the machine
         self._hold_s = hold_s
         self._open: list[CommitRow] = []  # rows that may have open records, oldest first, their times ascending
+        # Commits that are not known to outlive the loss of the machine, oldest first: with the bytes of the log before.
+        self._unconfirmed: deque[tuple[int, float, int]] = deque()
         self._unfolded: deque[tuple[int, int]] = deque()  # commits, and how many ids of each are in no run
         self._lock = Lock()
 
@@ -181,6 +183,17 @@ class Following:
     def durable(self) -> int:
         return max(self.confirmed, self.last.durable)
 
+    def unconfirmed(self) -> tuple[float, int]:
+        """
+        Of the commits that may not outlive the loss of the machine: seconds between the first and the last, and bytes.
+        """
+        with self._lock:
+            self._forget_confirmed()
+            if not self._unconfirmed:
+                return 0.0, 0
+            _, at, size = self._unconfirmed[0]
+            return self.last.at - at, self.last.size - size
+
     def time_of_next(self, now: float) -> float:
         """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
         before = self.last.at
@@ -210,15 +223,21 @@ class Following:
 
     def _note(self, row: CommitRow) -> None:
         with self._lock:
+            self._unconfirmed.append((row.id, row.at, self.last.size))
             self.last = row
             while self._open and self._open[-1].at > row.at:  # of a clock that was ahead: they close with this row
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
+            self._forget_confirmed()
             gone = 0
             while gone < len(self._open) and _is_closed(self._open[gone], row):
                 gone += 1
             del self._open[:gone]
         self.planner.begin({topic: number for topic, number in by_topic(row.next).items() if number > 1})
+
+    def _forget_confirmed(self) -> None:
+        while self._unconfirmed and self._unconfirmed[0][0] <= self.durable:
+            self._unconfirmed.popleft()
 
 
 def _is_closed(row: CommitRow, newest: CommitRow) -> bool:

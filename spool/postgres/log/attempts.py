@@ -23,6 +23,9 @@ from spool.postgres.log.memory import NodeMemory, catch_up
 from spool.postgres.log.room import LogRoom
 from spool.settings import REPLICATED
 
+# That wait for the standby at once: then nothing more is committed until it has confirmed.
+UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
+
 # What else changes with a commit: asks for what it needs, then writes once the commit is planned.
 Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
 # Asks for the versions of some keys; what it returns has them once the pipeline is over in which it asked.
@@ -32,6 +35,14 @@ Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, i
 def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
     """With a log that stands for itself."""
     return lambda plan: None
+
+
+class TooMuchUnconfirmed(SpoolUnavailable):
+    """The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it."""
+
+    def __init__(self, commit: int) -> None:
+        super().__init__("the standby does not confirm what is kept: look at the standby, then repeat")
+        self.commit = commit
 
 
 @dataclass
@@ -60,6 +71,7 @@ class AttemptWriter:
 
     `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `proof`
     is what a receipt says that the records have survived; `hold_s` 0 means that everything is closed at once.
+    `in_two_steps`: while other nodes commit too, the head is free again before the standby has confirmed the commit.
     """
 
     def __init__(
@@ -75,6 +87,7 @@ class AttemptWriter:
         hold_s: float,
         proof: str,
         node: UUID,
+        in_two_steps: bool,
     ) -> None:
         self._database = database
         self._memory = memory
@@ -86,6 +99,7 @@ class AttemptWriter:
         self._hold_s = hold_s
         self._proof = proof
         self._node = node
+        self._in_two_steps = in_two_steps
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
         """None when the head is not waited for and somebody has it."""
@@ -101,8 +115,11 @@ class AttemptWriter:
         if head is None:
             return None
         self._check_standby(head.standbys)
+        known = following.last.id
         catch_up(following, head.rows)
+        others = following.last.id != known  # commit at this moment: they wait for the head
         self._clock.note(head.now)
+        self._check_unconfirmed()
         group.stands = self._standing(connection, group)
         submissions = () if group.stands else group.submissions
         if submissions:
@@ -113,7 +130,7 @@ class AttemptWriter:
             self._database, connection, self._memory.write_shelf, series=head.series, versions=versions()
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)
-        with transaction.committed():
+        with transaction.committed(in_two_steps=self._in_two_steps and others):
             row = store.write(
                 self._database,
                 connection,
@@ -138,6 +155,12 @@ class AttemptWriter:
             raise SpoolUnavailable(
                 "the standby is gone: synchronous_standby_names is empty. Mend it, or set storage.durability"
             )
+
+    def _check_unconfirmed(self) -> None:
+        following = self._memory.following
+        seconds, size = following.unconfirmed()
+        if seconds > UNCONFIRMED_S or size > UNCONFIRMED_BYTES:
+            raise TooMuchUnconfirmed(following.last.id)
 
     def _standing(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
         """The earlier attempt that stands, though its COMMIT was not answered."""

@@ -18,7 +18,7 @@ from spool.log.protocols import Observer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import CommitUnknown, Database, LockWaited, Unconfirmed
 from spool.postgres.log import queries
-from spool.postgres.log.attempts import AttemptWriter, CommitAttempt, GroupAttempts
+from spool.postgres.log.attempts import AttemptWriter, CommitAttempt, GroupAttempts, TooMuchUnconfirmed
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import MemoryIsAhead, NodeMemory
@@ -96,6 +96,8 @@ class GroupCommits:
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning("a commit is looked up: %s", error, extra={"action": "commit_unknown"})
                 self.last_error = str(error)
+            except TooMuchUnconfirmed as error:
+                await self._confirm(error)
             except LockWaited as error:
                 _log.warning("another node has the head for long: %s", error, extra={"action": "head_held"})
                 await self._end_stopped()
@@ -118,6 +120,15 @@ class GroupCommits:
             commit = Commit(seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed)
             notify(self._observer, commit)
         return kept.answers
+
+    async def _confirm(self, error: TooMuchUnconfirmed) -> None:
+        """Nothing is known of it, or the standby is gone."""
+        try:
+            await self._database.append.confirm()
+        except SpoolUnavailable as away:
+            self.last_error = str(error)
+            raise error from away
+        self._memory.confirmed(error.commit)
 
     def _apply(self, attempt: CommitAttempt) -> None:
         try:

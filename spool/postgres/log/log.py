@@ -43,7 +43,7 @@ from spool.postgres.log.recount import RouteTerms, border, recount
 from spool.postgres.log.retention import PostgresRetention, RouteNeeds
 from spool.postgres.log.room import LogRoom
 from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
-from spool.settings import LOCAL, REPLICATED, SpoolSettings
+from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 STATS_S = 5.0  # what the database is given to say how much it keeps
@@ -117,6 +117,7 @@ class PostgresLog:
             hold_s=settings.hold,
             proof=self._proof,
             node=node or uuid4(),
+            in_two_steps=durability != PLATFORM,
         )
         self._commits = GroupCommits(
             database,

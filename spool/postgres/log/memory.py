@@ -115,7 +115,7 @@ class NodeMemory:
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """A commit of this node is durable. The caller has the turn."""
         self.following.committed(row, plan)
-        self.following.confirmed = row.id
+        self.confirmed(row.id)
         self._horizon.moved()
         if self._confirmed:
             self._confirmed.note(row, plan)
@@ -124,6 +124,10 @@ class NodeMemory:
         """What a later start compares the database with."""
         if self._confirmed:
             await self._confirmed.write()
+
+    def confirmed(self, commit: int) -> None:
+        """The standby has everything up to a commit."""
+        self.following.confirmed = max(self.following.confirmed, commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:

@@ -173,8 +173,8 @@ class LostAnswers:
             committed = transaction.committed
 
             @contextmanager
-            def fails() -> Iterator[None]:
-                with committed():
+            def fails(*, in_two_steps: bool = False) -> Iterator[None]:
+                with committed(in_two_steps=in_two_steps):
                     yield
                     raise error
 
@@ -260,6 +260,36 @@ async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
     with pytest.raises(SpoolUnavailable, match="the standby is gone"):
         await add(log, call(1))
     assert 1 == log.next_number(AI_TELEMETRY)
+
+
+async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standby is waited for first. While it does not confirm, nothing more is kept."""
+    monkeypatch.setattr("spool.postgres.log.attempts.UNCONFIRMED_BYTES", 0)
+    one, other = await open_log(hold=0), await open_log(hold=0)
+    waits = []
+    confirm = one._database.append.confirm
+
+    async def confirmed() -> None:
+        waits.append(one.next_number(AI_TELEMETRY))
+        if len(waits) == 1:
+            raise Unconfirmed("the standby is away")
+        await confirm()
+
+    monkeypatch.setattr(one._database.append, "confirm", confirmed)
+    await add(one, call(1))
+    for number in (2, 3):
+        await add(other, call(number))
+    with pytest.raises(SpoolUnavailable, match="does not confirm"):
+        await add(one, call(4))
+    assert 4 == other.next_number(AI_TELEMETRY)
+    async with asyncio.timeout(60):
+        while not (await one.stats()).writable:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.02)
+    await add(one, call(4))
+    assert [4, 4] == waits
+    assert [call(number)[0] for number in (1, 2, 3, 4)] == await everything(one)
 
 
 async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock) -> None:

@@ -12,6 +12,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.database import Database
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
+from spool.record import AI_TELEMETRY
 from spool.settings import LOCAL, REPLICATED, SpoolSettings
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.postgres.logs import SECRET, NoRoutes
@@ -51,13 +52,74 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert [call(number)[0] for number in (1, 2, 3)] == await everything(one)
 
 
-async def open_node(stack: AsyncExitStack, pair: Pair, *, durability: str) -> PostgresLog:
-    database = Database(pair.dsn, commit_timeout_s=0.3)
+async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
+    """
+    Others commit behind it and are planned upon it; all are answered once the standby has confirmed. When the primary
+    is killed under such commits, and under those that keep the head until then, nothing that was answered is lost.
+    """
+    async with AsyncExitStack() as stack:
+        plain, one, other = [
+            await open_node(stack, pair, durability=REPLICATED, commit_timeout_s=300.0, commit_wait=300.0)
+            for _ in range(3)
+        ]
+        plain._commits._writer._in_two_steps = False
+        for number, node in enumerate((plain, one, other)):
+            node._follower._task.cancel()  # so that each finds under the head what others have committed
+            await add(node, call(number))
+        pair.standby.stop()
+        waiting = [asyncio.create_task(add(one, call(3)))]
+        await until_known(plain, 4)
+        waiting.append(asyncio.create_task(add(other, call(4), call(3))))
+        await until_known(plain, 5)
+        assert not any(task.done() for task in waiting)
+        pair.standby.start()
+        receipts = await asyncio.gather(*waiting)
+        assert [1, 1] == [(await plain.receipt(receipts[1].id))[term] for term in ("new", "duplicates")]
+
+        nodes = [await open_node(stack, pair, durability=REPLICATED) for _ in range(3)]
+        nodes[0]._commits._writer._in_two_steps = False
+        kept: dict[PostgresLog, list[int]] = {node: [] for node in nodes}
+        sending = [asyncio.create_task(send(node, begin, kept[node])) for begin, node in enumerate(kept, start=1)]
+        while min(map(len, kept.values())) < 20:  # noqa: ASYNC110 - each of them counts
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(pair.primary.stop)
+        await asyncio.to_thread(pair.promote)
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        answered = [*range(5), *(number for numbers in kept.values() for number in numbers)]
+        alone = await open_node(stack, pair, durability=LOCAL)
+        ids = [record.id for record in await everything(alone) if record is not None]
+        assert {call(number)[1].id for number in answered} <= set(ids)
+        assert len(ids) == len(set(ids))
+        await assert_books_balance(alone)
+
+
+async def until_known(log: PostgresLog, count: int) -> None:
+    while log.next_number(AI_TELEMETRY) <= count:
+        await log.follow()
+
+
+async def send(log: PostgresLog, begin: int, answered: list[int]) -> None:
+    """One call after the other, none of which another one sends."""
+    for number in range(begin * 1_000_000, (begin + 1) * 1_000_000):
+        try:
+            await add(log, call(number))
+        except SpoolUnavailable:
+            await asyncio.sleep(0.01)
+        else:
+            answered.append(number)
+
+
+async def open_node(
+    stack: AsyncExitStack, pair: Pair, *, durability: str, commit_timeout_s: float = 0.3, commit_wait: float = 1.0
+) -> PostgresLog:
+    database = Database(pair.dsn, commit_timeout_s=commit_timeout_s)
     stack.push_async_callback(database.close)
     await migrate(database)
     log = PostgresLog(
         database,
-        settings=SpoolSettings(hold=0, commit_wait=1.0),
+        settings=SpoolSettings(hold=0, commit_wait=commit_wait),
         clock=SystemClock(),
         secret=SECRET,
         routes=NoRoutes(),
