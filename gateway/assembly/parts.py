@@ -150,7 +150,7 @@ class Assembler:
             # The libraries behind it are not loaded where nobody signs in that way.
             from gateway.authentication.oidc.sign_ins import ProviderSignIns
 
-            self.sign_ins = ProviderSignIns(settings, registry, self.clock, leases=self.storage.leases)
+            self.sign_ins = ProviderSignIns(settings, registry, self.clock)
             self.stack.push_async_callback(self.sign_ins.close)
         actor = Actor("configuration", "local")
         await registry.operators.end_sessions_where(lambda one: one.issuer not in ("", settings.issuer), actor=actor)

@@ -19,7 +19,6 @@ from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from gateway.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
-from spool.leases import Leases, SoleNode
 from spool.registry.operators import NO_ROLE, Actor, Session
 from spool.registry.registry import Registry
 
@@ -30,6 +29,7 @@ BEGUN_LIFE_S = 600.0  # what a person has for typing a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
+GRACE_S = 120.0  # after the time of a check, before others end the session of a gateway that does not make it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """When a session is due to be checked, and the token for that; None after a restart, which forgets it."""
+    """When a session is due to be checked, and the token for that; None if the provider gave no further one."""
 
     token: str | None
     due: float
@@ -55,14 +55,12 @@ class ProviderSignIns:
     One for the process. Sign-ins that have begun and refresh tokens are kept in memory alone.
 
     A restart forgets both: who was about to sign in begins again, and a session that the provider was asked about ends
-    when it is due to be checked. Of several gateways, each checks the sessions that began at it.
+    when its next check is not made. Of several gateways, each checks the sessions that began at it, and says in the
+    registry until when it has; any of them ends a session that nobody checks any more.
     """
 
-    def __init__(
-        self, settings: OidcSettings, registry: Registry, clock: Clock, *, leases: Leases | None = None
-    ) -> None:
+    def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
         self.settings = settings
-        self._leases = leases or SoleNode()
         self.provider = IdentityProvider(settings, settings.console + CALLBACK, clock)
         self._operators = registry.operators
         self._clock = clock
@@ -145,23 +143,34 @@ class ProviderSignIns:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def check_due(self) -> None:
-        """Ask the provider about every session that is due; end those whose person may not go on."""
-        own = [session for session in await self._operators.sessions() if session.refreshes]
-        for digest in self._checked.keys() - {session.digest for session in own}:
+        """
+        Ask the provider about every session that is due here; end those whose person may not go on, and those that
+        whoever has their token does not check.
+        """
+        sessions = [session for session in await self._operators.sessions() if session.refreshes]
+        for digest in self._checked.keys() - {session.digest for session in sessions}:
             del self._checked[digest]
-        others = [node for node in await self._leases.nodes() if node.is_live and not node.is_this]
-        for session in own:
-            if session.digest not in self._checked and any(one.started_at <= session.created_at for one in others):
-                continue  # another gateway has the token
-            checked = self._checked.setdefault(session.digest, _Checked(token=None, due=self._next_check()))
-            if checked.due <= self._clock.monotonic() and not await self._may_go_on(session, checked):
-                await self._operators.sign_out(session, actor=self._actor)
+        until = await self._operators.checked_until()
+        for session in sessions:
+            checked = self._checked.get(session.digest)
+            if checked is not None:
+                goes_on = checked.due > self._clock.monotonic() or await self._may_go_on(session, checked)
+            else:
+                first = session.created_at + self.settings.recheck + GRACE_S
+                goes_on = self._clock.now() <= until.get(session.digest, first)
+            if not goes_on:
+                await self._end(session)
+
+    async def _end(self, session: Session) -> None:
+        """Once, whoever else finds the same at this moment."""
+        await self._operators.end_sessions_where(lambda one: one.digest == session.digest, actor=self._actor)
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """Whether the provider still knows the person, with the same role; if it does not answer, it is asked later."""
-        checked.due = self._next_check()
-        if checked.token is None:
+        until = self._clock.now() + self.settings.recheck + GRACE_S
+        if checked.token is None or not await self._operators.take_check(session, until=until):
             return False
+        checked.due = self._next_check()
         try:
             tokens = await self.provider.refresh(checked.token)
         except ProviderDown as error:

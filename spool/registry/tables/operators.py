@@ -31,6 +31,7 @@ from spool.registry.operators import (
 from spool.registry.rows import RegistryRows
 from spool.registry.tables.roles import check_organizer_remains, roles_of
 
+CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
 
 
@@ -273,6 +274,25 @@ class OperatorTable:
         """Those that are not over."""
         now = self._changes.clock.now()
         return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
+
+    async def checked_until(self) -> Mapping[bytes, float]:
+        """Until when a process has taken it upon itself to ask a provider about each session, by its digest."""
+        kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
+        return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}
+
+    async def take_check(self, session: Session, *, until: float) -> bool:
+        """Note that this process asks the provider about a session until then; False if the session is over."""
+        own = session.digest.hex()
+
+        def work(rows: RegistryRows) -> bool:
+            there = {one.digest.hex() for one in rows.sessions()}
+            for id in rows.documents(CHECK_KIND).keys() - there:
+                rows.delete_document(CHECK_KIND, id)
+            if own in there:
+                rows.put_document(CHECK_KIND, own, {"until": until})
+            return own in there
+
+        return await self._changes.change(work)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ import pytest_asyncio
 from yarl import URL
 
 from gateway.authentication.oidc.problems import PROBLEMS
-from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, ProviderSignIns
+from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from gateway.configuration.sections import OidcSettings
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.services import SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
-from spool.leases import Leases, NodeState, SoleNode
 from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
@@ -64,11 +63,11 @@ class House:
     async def status(self, cookie: str) -> int:
         return (await self.get("/session", cookie=cookie)).status
 
-    async def reconfigure(self, leases: Leases | None = None, **settings: Any) -> None:
+    async def reconfigure(self, **settings: Any) -> None:
         await self.oidc.close()
         settings = {**vars_of(self.oidc.settings), **settings}
         known = OidcSettings(**settings)
-        self.oidc = ProviderSignIns(known, self.server.registry, self.server.clock, leases=leases)
+        self.oidc = ProviderSignIns(known, self.server.registry, self.server.clock)
         self.server.services.oidc = self.oidc
 
     async def log_out(self, token: str) -> int:
@@ -536,43 +535,50 @@ async def test_what_changed_at_the_provider_ends_the_session(house: House, what:
         assert 200 == await house.status(cookie)
     else:
         house.provider.claims = {"groups": ["boss"] if what == "group" else ["all"]}
-    house.server.clock.move(900)
+    house.server.clock.move(901 + GRACE_S if what == "restart" else 900)
     await house.oidc.check_due()
     assert 401 == await house.status(cookie)
 
 
-class OtherGateway(SoleNode):
-    """Another gateway on the storage, which began when it is told."""
+@pytest.mark.asyncio
+async def test_a_session_of_another_gateway_is_checked_there(house: House) -> None:
+    """It has the token, and says until when it has checked; once it is silent, the others end the session."""
+    house.provider.refresh_token = "r"
+    cookie = await house.sign_in()
+    holder = house.oidc
+    others = [ProviderSignIns(holder.settings, house.server.registry, house.server.clock) for _ in range(2)]
 
-    def __init__(self, started_at: float) -> None:
-        self.started_at = started_at
+    async def others_look(after_s: float) -> int:
+        house.server.clock.move(after_s)
+        for other in others:
+            await other.check_due()
+        return await house.status(cookie)
 
-    async def nodes(self) -> Sequence[NodeState]:
-        return [
-            NodeState(
-                id="b",
-                name="b",
-                version="1",
-                started_at=self.started_at,
-                seen_at=self.started_at,
-                is_live=True,
-                is_this=False,
-                leases=(),
-            )
-        ]
+    for _ in range(2):
+        assert 200 == await others_look(900)  # what is due is checked a moment later
+        await holder.check_due()
+    assert 200 == await others_look(900 + GRACE_S)
+    assert 401 == await others_look(1)
+    await holder.check_due()
+    audit = (await house.server.ask("GET", "/audit", action="session.end")).payload["audit"]
+    assert [("OpenID provider", ADA)] == [(row["actor"], row["target"]) for row in audit]
+    for other in others:
+        await other.close()
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("began_s", "status"), [(-1, 200), (1, 401)])
-async def test_a_session_of_another_gateway_is_checked_there(house: House, began_s: int, status: int) -> None:
-    """It has the token. A gateway that began after the session has none, and ends it as after a restart."""
+async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> None:
+    """With the next check of any other session."""
     house.provider.refresh_token = "r"
-    cookie = await house.sign_in()
-    await house.reconfigure(leases=OtherGateway(house.server.clock.now() + began_s))
-    await house.oidc.check_due()
-    house.server.clock.move(900)
-    await house.oidc.check_due()
-    assert status == await house.status(cookie)
+    operators, noted = house.server.registry.operators, []
+    for _ in range(2):
+        await house.sign_in()
+        house.server.clock.move(900)
+        await house.oidc.check_due()
+        [session] = await operators.sessions()
+        noted.append(list(await operators.checked_until()) == [session.digest])
+        await operators.sign_out(session)
+    assert [True, True] == noted
 
 
 @pytest.mark.asyncio
