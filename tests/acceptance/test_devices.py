@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -135,10 +134,8 @@ def test_the_operators_commands(installations: Any) -> None:
     tollhouse.run("devices", "approve", "d1")
     key = ask(tollhouse, "enroll", fleet, device_id="d1", want_key=True)[1]["key"]
     assert 200 == post(tollhouse.url, request([span("chatcmpl-" + "a" * 24)]), key).status
-    began = time.monotonic()
     tollhouse.run("devices", "revoke", "d1")
-    revoked = post(tollhouse.url, request([span("chatcmpl-" + "b" * 24)]), key).status
-    assert (401, True) == (revoked, time.monotonic() - began < 10)
+    assert 401 == post(tollhouse.url, request([span("chatcmpl-" + "b" * 24)]), key).status
     assert 410 == ask(tollhouse, "heartbeat", fleet, device_id="d1")[0]
     tollhouse.stop()
     tollhouse.run("devices", "label", "d1", "team=search", "floor=3")

@@ -81,7 +81,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
                 fresh = site.oracle.make(1)  # not before: it could be in the commit that hangs, which nothing ends
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status
-                assert time.monotonic() - began < 20
+                assert time.monotonic() - began < 60
                 assert status_is(f"{site.url}/livez", 200)
             began = time.monotonic()
             time.sleep(rng.uniform(0.2, 0.6))

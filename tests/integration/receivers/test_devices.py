@@ -267,14 +267,12 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
 
 
 async def test_a_revoked_device(serving: Serving) -> None:
-    """Its key is refused within a second, also on an open connection; what it sent before is kept; approve is back."""
+    """Its key is refused at once, also on an open connection; what it sent before is kept; approve is back."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
-    began = time.monotonic()
     await serving.app.services.devices.revoke("laptop-1", ACTOR)
-    assert (401,) == ((await serving.send("/v1/traces", traces(), key=key)).status,)
-    assert time.monotonic() - began < 1
+    assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     for what in ("enroll", "heartbeat", "ping"):
         assert (410, "device_revoked") == error(await ask(serving, what, {"device_id": "laptop-1"}, fleet))
     named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import pytest
@@ -328,9 +328,12 @@ def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
     depth = 12_000
     chain = [span(number, HTTP, parent=number + 1) for number in range(1, depth + 1)]
     failed = [span(depth + 10 + number, FAILED, parent=1) for number in range(depth)]
-    began = perf_counter()
+    began = process_time()
+    normalised(traces(*chain))
+    alone_s = process_time() - began
+    began = process_time()
     outcome = normalised(traces(*failed, *chain))
-    assert 15 > perf_counter() - began
+    assert 15 * alone_s + 1 > process_time() - began
     linked = {identity.links[1] for identity in outcome.identities}
     made, answered = of_link(f"{1:032x}", f"{depth + 1:016x}", inferences(outcome)[0])
     assert {(answered, made)} == linked
