@@ -9,24 +9,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from spool.billing.hours import SentHour
 from spool.clock import Clock
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import engine_of, open_storage
+from spool.identity import Identity
 from spool.ledger.queries import CostQuery
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.partial_reports import PartialReport
-from spool.log.values import Books
-from spool.record import AI_TELEMETRY, TOPICS
+from spool.log.values import Books, Submission
+from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
+from spool.registry.connections import ConnectionDraft
+from spool.registry.insights import Draft
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import CopiedStorage, copy_storage
 from spool.transfer.tables import Progress, no_progress
+from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, point
+from tests.spool.contract.test_billing_drops import drop, row
+from tests.spool.contract.test_clusters import WHOLE
 from tests.spool.contract.test_devices import device
+from tests.spool.contract.test_streams import operation
 from tests.spool.postgres_cluster import Schema
 
 ROUTE, OTHER = "archive/ai-telemetry", "second/ai-telemetry"
@@ -126,10 +135,8 @@ class Places:
         assert lost is not None
         await deliveries.unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
-        keys = storage.registry.keys
-        for name in ("a key", "a key that goes"):
-            await keys.create(name=name, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
-        await keys.delete("a key that goes", confirm="a key that goes", actor=ACTOR)
+        await self._fill_tables(storage)
+        await self._fill_registry(storage.registry)
         await storage.devices.keep(device("laptop"))
         [file] = await storage.container_files.announce(
             CLUSTER, [AnnouncedFile(reference="a/file")], AGENT, expires_at=now + 3600
@@ -140,12 +147,41 @@ class Places:
         assert await upload.finish()
         return receipts[2].id
 
+    async def _fill_tables(self, storage: Storage) -> None:
+        at = self.clock.now()
+        await _append(storage, operation(1, start_time=int(at) * NS), operation(2, "replace", "0.25", element_name="b"))
+        await _append(storage, drop(3, "replace_drop", [row(7), row(8, "0.5")], connection="bill"))
+        await _append(storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5}))
+        hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
+        await storage.billing_hours.keep("bill", [hour])
+        await storage.clusters.report(WHOLE)
+
+    async def _fill_registry(self, registry: Registry) -> None:
+        for name in ("a key", "a key that goes"):
+            await registry.keys.create(name=name, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
+        await registry.keys.delete("a key that goes", confirm="a key that goes", actor=ACTOR)
+        await registry.connections.create(ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR)
+        insight = await registry.insights.create(Draft(title="a spike"), actor=ACTOR)
+        await registry.insights.comment(insight.id, "why?", actor=ACTOR)
+        await registry.operators.follow(await registry.operators.link(role="admin", actor=ACTOR), address="127.0.0.1")
+        await registry.operators.link(role="viewer", actor=ACTOR)
+
+
+async def _append(storage: Storage, *records: Record) -> None:
+    identities = [Identity(record.id) for record in records]
+    topic = records[0].topic
+    await storage.log.append(
+        Submission(topic=topic, received=len(records), records=list(records), identities=identities)
+    )
+
 
 async def shown(storage: Storage) -> dict[str, Any]:
     """What it says of itself, by whatever reads."""
     log, deliveries, registry = storage.log, storage.deliveries, storage.registry
     assert registry is not None
     files = await storage.container_files.page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=9))
+    by_title = ListQuery(sort=SortField("title"), order=ASCENDING, identity="id", limit=9)
+    insights = await registry.insights.page(by_title)
     audit = await registry.audit_page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=99))
     return {
         "closed": {topic: await log.read(topic, 1, log.next_number(topic)) for topic in TOPICS},
@@ -163,9 +199,17 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "partial reports": sorted(await storage.partial_reports.load()),
         "devices": storage.devices.all(),
         "streams": await storage.streams.streams(),
+        "totals": await storage.streams.totals("calls"),
+        "sizes": await storage.streams.sizes(),
+        "clusters": storage.clusters.all(),
+        "sent hours": await storage.billing_hours.sent("bill", 0, 10**6),
+        "billing drops": await storage.billing_drops.month("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
         "keys": registry.keys.all(),
         "audit": audit.rows,
+        "connections": registry.connections.all(),
+        "insights": [(each, await registry.insights.comments(each.id)) for each in insights.rows],
+        "sessions": await registry.operators.sessions(),
         "container files": files.rows,
         "bytes": [
             b"".join([piece async for piece in storage.container_files.contents.read(one.id)]) for one in files.rows
