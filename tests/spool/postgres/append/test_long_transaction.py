@@ -1,0 +1,88 @@
+"""
+Somebody's transaction that stays open for long: appends go on as fast as before.
+
+Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit updates would be
+looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks at their time, too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from statistics import median
+
+import psycopg
+import pytest
+
+from spool.postgres.database import Database
+from spool.postgres.log import queries
+from spool.postgres.log.log import PostgresLog
+from tests.spool.contract.examples import add, call
+from tests.spool.postgres.logs import LogOpener, clock, open_log
+from tests.spool.postgres_cluster import Server
+
+__all__ = ["clock", "open_log"]
+
+FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
+COMMITS = 100_000 if FULL else 2_000
+SLOWER = 1.5  # at most
+DEEPER = 4  # blocks: each index may have a level more
+
+pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1800 if FULL else 300)]
+
+
+async def test_commits_cost_what_they_cost_at_first(
+    open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the blocks that the server reads for what an append asks, which no other load of the machine changes."""
+    nodes = [await open_log(hold=0) for _ in range(2)]
+    database = nodes[0]._database
+    for node in nodes:
+        await add(node, call(COMMITS + 1))
+    with psycopg.connect(cluster.dsn) as somebody, psycopg.connect(cluster.dsn) as looking:
+        somebody.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        somebody.execute(f"SELECT count(*) FROM {database.schema}.commits".encode())
+        tenth = COMMITS // 10
+        first = await commits(nodes, range(tenth))
+        blocks_at_first = blocks(looking, database, nodes[0])
+        await commits(nodes, range(tenth, COMMITS - tenth))
+        last = await commits(nodes, range(COMMITS - tenth, COMMITS))
+        blocks_at_last = blocks(looking, database, nodes[0])
+        seen = somebody.execute(f"SELECT count(*) FROM {database.schema}.commits".encode()).fetchone()
+        assert (2,) == seen  # it is still as it was
+    took = f"{first * 1000:.2f} ms each at first, {last * 1000:.2f} ms at last, {last / first:.2f} times"
+    with capsys.disabled():
+        print(
+            f"\n{COMMITS:,} commits under an open transaction: {took}; {blocks_at_first}, {blocks_at_last} blocks read"
+        )
+    assert blocks_at_last <= SLOWER * blocks_at_first + DEEPER
+    if FULL:
+        assert last <= SLOWER * first
+
+
+async def commits(nodes: list[PostgresLog], numbers: range) -> float:
+    """The median time of a commit, by one node after the other, so that each follows the other."""
+    times = []
+    for number in numbers:
+        began = time.perf_counter()
+        await add(nodes[number % 2], call(number))
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
+    """That the server reads for the head and what was committed last."""
+    last = node._memory.following.last
+    since = {"id": last.id, "period": last.period}
+    asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
+    try:
+        return sum(blocks_of(looking, database.sql(query), values) for query, values in asked)
+    finally:
+        looking.rollback()
+
+
+def blocks_of(looking: psycopg.Connection[tuple[object, ...]], query: bytes, values: dict[str, object]) -> int:
+    row = looking.execute(b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query, values).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]  # type: ignore[index]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
