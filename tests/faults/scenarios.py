@@ -41,6 +41,16 @@ SCENARIOS = {
     "F28": "soak at twice the expected rate with random faults",
     "F29": "several gateways: any of them killed or stopped at random",
     "F30": "several gateways: the primary killed, the standby promoted",
+    "F31": "several gateways: the database down, then back",
+    "F32": "several gateways: the database stands still",
+    "F33": "several gateways: the standby gone, then back",
+    "F34": "several gateways: no standby named, then one again",
+    "F35": "several gateways: somebody leaves a transaction open",
+    "F36": "several gateways: too many connections",
+    "F37": "several gateways: the database's disk full, then room",
+    "F38": "several gateways: bodies, terms and ids damaged",
+    "F40": "several gateways: the old primary goes on",
+    "F41": "several gateways: a standby that lags takes over",
 }
 
 

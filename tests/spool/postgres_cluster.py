@@ -11,12 +11,13 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +108,21 @@ class Server:
     def stop(self, *, how: str = "immediate") -> None:
         run("pg_ctl", "-D", str(self.folder), "-w", "-m", how, "stop")
 
+    def freeze(self) -> None:
+        """All its processes stand still; the machine under them goes on, and takes connections for them."""
+        postmaster = self._postmaster()
+        os.kill(postmaster, signal.SIGSTOP)  # first: it makes no further ones
+        for child in _children(postmaster):
+            os.kill(child, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        postmaster = self._postmaster()
+        for child in (*_children(postmaster), postmaster):
+            os.kill(child, signal.SIGCONT)
+
+    def _postmaster(self) -> int:
+        return int((self.folder / "postmaster.pid").read_text().split()[0])
+
     def change(self, **settings: str) -> None:
         """Change settings of the running server, which takes them over."""
         self._settings.update(settings)
@@ -124,11 +140,14 @@ class Server:
             file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
 
 
+HAS_ALL = "SELECT bool_and(replay_lsn >= pg_current_wal_lsn()) FROM pg_stat_replication"
+
+
 class Pair:
     """A primary and the synchronous standby that every commit waits for; both flush to the disk."""
 
-    def __init__(self, place: Path) -> None:
-        self.primary = Server(place / "primary", {"synchronous_standby_names": STANDBY})
+    def __init__(self, place: Path, **settings: str) -> None:
+        self.primary = Server(place / "primary", {"synchronous_standby_names": STANDBY, **settings})
         conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={STANDBY}"
         self.standby = Server(place / "standby", {"primary_conninfo": conninfo})
 
@@ -152,9 +171,24 @@ class Pair:
             if server.is_running:
                 server.stop()
 
+    def catch_up(self) -> None:
+        """Until the standby has everything."""
+        while self.primary.execute(HAS_ALL) != [(True,)]:
+            time.sleep(0.02)
+
     def promote(self) -> None:
         """Make the standby a primary that waits for nobody."""
         run("pg_ctl", "-D", str(self.standby.folder), "-w", "promote")
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            pid, rest = int(status.parent.name), status.read_text().rpartition(")")[2].split()
+            if int(rest[1]) == parent:
+                found.append(pid)
+    return found
 
 
 def programs() -> Path | None:

@@ -67,6 +67,10 @@ class _Packed(msgspec.Struct, array_like=True):
     ids: bytes
     places: bytes
     hours: bytes
+    checksum: int | None = None  # of these; rows of the first version have none
+
+    def sum(self) -> int:
+        return zlib.crc32(self.hours, zlib.crc32(self.places, zlib.crc32(self.ids)))
 
 
 _packed = msgspec.msgpack.Decoder(_Packed)
@@ -82,6 +86,7 @@ def pack_new_ids(new: NewIds) -> bytes:
         return b""
     ids, places = array("Q", new.ids), array("q", new.places)
     packed = _Packed(_bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1))
+    packed.checksum = packed.sum()
     return msgspec.msgpack.encode(packed)
 
 
@@ -91,6 +96,8 @@ def unpack_ids(data: bytes) -> NewIds:
         return NO_IDS
     try:
         packed = _packed.decode(data)
+        if packed.checksum not in (None, packed.sum()):
+            raise ValueError("the ids of a commit are damaged")
         places, hours = (_sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours))
     except (msgspec.MsgspecError, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error

@@ -5,6 +5,7 @@ are counted in their tables, as the books are.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
 AT_ONCE = 2048  # commits in one transaction
+
+_log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -80,6 +83,10 @@ def book(database: Database, connection: Connection) -> bool:
     moved = {"before": row[0], "after": commits[-1].id}
     if connection.execute(database.sql(queries.BOOKED), moved).rowcount != 1 or commits[0].id != row[0] + 1:
         raise BookedMeanwhile
+    for commit in commits:
+        if commit.terms is None:
+            _log.error("the terms of a commit are damaged: the books lack what it counted",
+                       extra={"action": "terms_damaged", "commit": commit.id})  # fmt: skip
     sums = total(commits)
     if sums:
         count(database, connection, queries.COUNT, sums)

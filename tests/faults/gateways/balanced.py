@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +29,13 @@ class BalancedOracle(Oracle):
         super().__init__(path, rng, key)
         self._urls = urls
         self.twice = 0  # requests that two gateways acknowledged
+        self.answers: Counter[str] = Counter()  # what senders saw, by status
 
     def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
         headers = {"Content-Type": "application/json", "Authorization": self.key}
-        return CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers)
+        answer = CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers)
+        self.answers[str(answer.status)] += 1
+        return answer
 
     @contextmanager
     def balanced(self, *, senders: int = 6) -> Iterator[None]:
@@ -68,4 +72,5 @@ class BalancedOracle(Oracle):
         try:
             return self.send(url, sent)
         except urllib3.exceptions.HTTPError:
+            self.answers["none"] += 1
             return False

@@ -6,13 +6,17 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
 from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE, post
 from tests.faults.gateways.balanced import BalancedOracle
+from tests.faults.oracle import SentRequest
 from tests.faults.site import Verdict
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
 from tests.spool.postgres_cluster import storage_table
@@ -25,6 +29,7 @@ grpc_listen = ""
 [spool]
 max_bytes = "1GiB"
 hold = "{hold}"
+{spool}
 [upstream]
 base_url = "{url}"
 timeout = "2s"
@@ -51,32 +56,43 @@ class SharedSite:
         rng: random.Random,
         count: int = 3,
         hold: str = "200ms",
+        durability: str = "local",
+        commit_timeout: str = "5s",
+        spool: str = "",
     ) -> None:
         folder.mkdir()
         self.dsn, self.schema = dsn, schema
+        self._folder = folder
+        self._settings = {"hold": hold, "spool": spool}
+        self._durability = durability
+        self._storage = f'commit_timeout = "{commit_timeout}"'
         self.upstream = ScriptedUpstream(rng)
         (folder / "upstream.key").touch(mode=0o600)
         (folder / "upstream.key").write_text("upstream-secret\n")
-        self.gateways = [
-            Tollhouse(
-                folder / f"node-{number}",
-                CONFIG.format(
-                    storage=storage_table(
-                        folder,
-                        dsn=dsn,
-                        schema=schema,
-                        more=f'commit_timeout = "5s"\nnode_name = "node-{number}"',
-                    ),
-                    hold=hold,
-                    url=self.upstream.url,
-                    upstream_secret=folder / "upstream.key",
-                ),
-            )
-            for number in range(count)
-        ]
+        self.gateways = [self.gateway(f"node-{number}") for number in range(count)]
         self.gateways[0].run("storage", "init")
         self.frozen: set[int] = set()
+        self.refused: list[SentRequest] = []
         self.oracle = BalancedOracle(folder / "acknowledged", rng, self.gateways[0].key("load"), self.urls)
+
+    def gateway(self, name: str, *, dsn: str = "") -> Tollhouse:
+        """One more; where it is given its own address of the database, no load comes to it."""
+        storage = storage_table(
+            self._folder,
+            dsn=self.dsn,
+            schema=self.schema,
+            durability=self._durability,
+            more=f'{self._storage}\nnode_name = "{name}"',
+        )
+        if dsn:
+            own = self._folder / f"{name}.dsn"
+            own.touch(mode=0o600)
+            own.write_text(dsn)
+            storage = storage.replace(f'"{self._folder / "dsn"}"', f'"{own}"')
+        config = CONFIG.format(
+            storage=storage, url=self.upstream.url, upstream_secret=self._folder / "upstream.key", **self._settings
+        )
+        return Tollhouse(self._folder / name, config)
 
     def urls(self) -> Sequence[str]:
         """Where a load balancer would send: those that run, also those that stand still."""
@@ -113,6 +129,55 @@ class SharedSite:
         process = self.gateways[number].process
         assert process is not None
         process.send_signal(what)
+
+    def refuses(self, *gateways: Tollhouse) -> float:
+        """
+        Seconds until each of them, or every one, has answered a fresh call with 503 and when to come again.
+
+        What was refused may have been kept: it is sent again by `repeat`.
+        """
+        asked = [(one, self.oracle.make(1)) for one in gateways or self.gateways]
+        with ThreadPoolExecutor(len(asked)) as threads:
+            answers = list(threads.map(lambda pair: self._ask(*pair), asked))
+        self.refused += [sent for _, sent in asked]
+        assert [503] * len(asked) == [status for status, _ in answers]
+        return max(seconds for _, seconds in answers)
+
+    def _ask(self, one: Tollhouse, sent: SentRequest) -> tuple[int, float]:
+        began = time.monotonic()
+        answer = post(one.url, sent.body, self.oracle.key)
+        self.oracle.answers[str(answer.status)] += 1
+        return answer.status, time.monotonic() - began
+
+    def reasons(self) -> list[str]:
+        """Why gateways are not ready; empty while all are."""
+        shown = [KEEP_ALIVE.request("GET", f"{url}/readyz").json() for url in self.urls()]
+        return [reason for one in shown for reason in one["reasons"]]
+
+    def is_ready(self) -> list[bool]:
+        """Of each gateway; each of them lives."""
+        assert {200} == {KEEP_ALIVE.request("GET", f"{url}/livez").status for url in self.urls()}
+        return [KEEP_ALIVE.request("GET", f"{url}/readyz").status == 200 for url in self.urls()]
+
+    def delivers(self, *requests: SentRequest) -> None:
+        """All calls of these."""
+        calls = {name for one in requests for name in one.calls}
+        wait_for(lambda: calls <= self.upstream.taken.keys(), DRAINED_S, "what was sent is delivered")
+
+    def metrics(self) -> list[str]:
+        """The lines of the first gateway."""
+        answer = KEEP_ALIVE.request("GET", f"{self.gateways[0].url}/metrics")
+        return answer.data.decode().splitlines()
+
+    def repeat(self, timeout_s: float = 60.0) -> None:
+        """What was refused is sent again until somebody takes it."""
+        for sent in self.refused:
+            taken = partial(self._is_taken, sent)
+            wait_for(taken, timeout_s, "what was refused is taken")
+        self.refused.clear()
+
+    def _is_taken(self, sent: SentRequest) -> bool:
+        return any(self.oracle.is_taken(url, sent) for url in self.urls())
 
     def passes(self, timeout_s: float = 60.0) -> float:
         """Seconds until a fresh record, sent to whoever takes it, was delivered."""

@@ -13,6 +13,7 @@ import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.identity import Identity
+from spool.log.commits.following import unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
@@ -254,6 +255,21 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
     await assert_books_balance(log)
 
 
+async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
+    """What their commit counted is missing, and that is said; what comes after it is counted."""
+    log = await open_log(hold=0)
+    await log._follower.close()  # it would count at any moment
+    await add(log, call(1))
+    await log._database.run(
+        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
+    )
+    await add(log, call(2), call(3))
+    await book_all(log._database)
+    assert 2 == (await topic_terms(log))["accepted"]
+    assert "the terms of a commit are damaged" in caplog.text
+    assert "commit 1: its row is damaged" in (await log.verify()).imbalances
+
+
 async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
     """`replicated` is a promise: where COMMIT would wait for nobody, there is no commit."""
     log = await open_log(durability=REPLICATED)
@@ -329,11 +345,18 @@ async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, mon
 
 
 async def test_ids_that_were_damaged_stop_nobody(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
-    """A commit row whose ids cannot be read is followed without them."""
+    """A commit row whose ids changed is followed without them, whichever byte it was."""
     log = await open_log(hold=0)
     await add(log, call(1))
-    text = log._database.sql("UPDATE {schema}.commits SET ids = '\\x00ff' WHERE id = 1")
-    await log._database.run(lambda connection: connection.execute(text))
+    read, write = (
+        log._database.sql(text)
+        for text in ("SELECT ids FROM {schema}.commits", "UPDATE {schema}.commits SET ids = %s WHERE id = 1")
+    )
+    ((ids,),) = await log._database.read(lambda one: one.execute(read).fetchall())
+    for place in range(len(ids)):
+        with pytest.raises(ValueError, match="the ids of a commit are damaged"):
+            unpack_ids(ids[:place] + bytes([ids[place] ^ 0x40]) + ids[place + 1 :])
+    await log._database.run(lambda one: one.execute(write, (b"\x00" + ids[1:],)))
 
     other = await open_log(hold=0)
     await add(other, call(2))
