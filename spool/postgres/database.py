@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 import os
-import random
 import select
 import socket
 import threading
@@ -24,12 +23,13 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.types.string import StrDumperUnknown
 
 from spool.clock import Clock, SystemClock
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
+from spool.postgres.server.reachability import Reachability
 from spool.steady_clock import SteadyClock
 
 __all__ = [
@@ -72,16 +72,18 @@ CONNECTING: dict[str, Any] = {
     "target_session_attrs": "read-write",
 }
 READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
 # A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
 CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
 STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
-SILENT_S = 60.0  # for so long after one connection was broken off, the others wait no longer than it did
 LOOK_S = 1.0  # between looks at what takes long
 # A transaction that changes no table: its commit waits until the standby has everything that was committed before.
 BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
+TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
 NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
 
+OLD_PRIMARY = (
+    "an old primary answers, beside one that was promoted in its place: stop it. If it is meant, restart this node"
+)
 BROKEN_OFF = {"action": "connection_broken_off"}
 
 _log = logging.getLogger(__name__)
@@ -112,42 +114,13 @@ class _Target:
     commit_timeout_s: float
     settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})  # of each session
 
-
-class _Pause:
-    """Between attempts to connect to a database that is away; one for all connections of a process."""
-
-    def __init__(self) -> None:
-        self._length_s = 0.0
-        self._until = 0.0
-        self._why = ""
-        self.failures = 0
-
-    def check(self) -> None:
-        """SpoolUnavailable while the next attempt is not due."""
-        if time.monotonic() < self._until:
-            raise SpoolUnavailable(self._why)
-
-    def failed(self, why: str) -> None:
-        self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
-        self._why = why
-        self.failures += 1
-        self._until = time.monotonic() + self._length_s * random.uniform(0.5, 1.0)
-
-    def over(self) -> None:
-        self._length_s = self._until = 0.0
-
-
-class _Silence:
-    """When the server last did not answer in time; one for all connections of a process."""
-
-    def __init__(self) -> None:
-        self._until = -math.inf
-
-    def __bool__(self) -> bool:
-        return time.monotonic() < self._until
-
-    def noticed(self) -> None:
-        self._until = time.monotonic() + SILENT_S
+    def addresses(self) -> Iterator[str]:
+        """The address, then each host of it alone, if there are several."""
+        yield self.dsn
+        parts = conninfo_to_dict(self.dsn)
+        names = [name for name in ("host", "hostaddr", "port") if "," in str(parts.get(name, ""))]
+        for one in zip(*(str(parts[name]).split(",") for name in names), strict=True):
+            yield make_conninfo(self.dsn, **dict(zip(names, one, strict=True)))
 
 
 class _WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -173,19 +146,20 @@ class _TextDumper(StrDumperUnknown):
 class _Session:
     """One connection, and what the server said beside its answers."""
 
-    def __init__(self, target: _Target, task: str) -> None:
+    def __init__(self, target: _Target, address: str, task: str) -> None:
         self._target = target
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
         if not target.pooled:  # a pooler hands the connection to others and passes no options on
             parameters["options"] = " ".join(_option(*setting) for setting in target.settings.items())
         self.connection = _WatchedConnection.connect(
-            target.dsn, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
+            address, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
         )
         self._socket = socket.socket(fileno=os.dup(self.connection.pgconn.socket))
         self._lock = threading.Lock()
         self.connection.adapters.register_dumper(str, _TextDumper)
         self._notices: list[str] = []
         self.connection.add_notice_handler(lambda notice: self._notices.append(notice.sqlstate or ""))
+        self.timeline: int | None = None
         self.waits_since: float | None = None  # since when something is under way that only the standby may end
 
     def is_usable(self) -> bool:
@@ -200,6 +174,17 @@ class _Session:
     @property
     def is_lost(self) -> bool:
         return self.connection.pgconn.status != ConnStatus.OK
+
+    def read_timeline(self) -> None:
+        """A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines."""
+        if not self._target.pooled:
+            try:
+                row = self.connection.execute(TIMELINE).fetchone()
+            except psycopg.Error:
+                if self.is_lost:
+                    raise
+            else:
+                self.timeline = row[0] if row else None
 
     def run(self, work: Callable[[Connection], T]) -> T:
         self._notices.clear()  # of work that failed
@@ -366,12 +351,9 @@ class Lane:
     `answer_s` is given up: the connection is lost then, as it is when the server ends.
     """
 
-    def __init__(
-        self, target: _Target, pause: _Pause, silence: _Silence, *, task: str, size: int, answer_s: float
-    ) -> None:
+    def __init__(self, target: _Target, reachability: Reachability, *, task: str, size: int, answer_s: float) -> None:
         self._target = target
-        self._pause = pause
-        self._silence = silence
+        self._reachability = reachability
         self._answer_s = answer_s
         self._task = task
         self._idle: list[_Session] = []
@@ -447,11 +429,15 @@ class Lane:
                     loop.run_in_executor(None, _cancel, session)
                 next_s = min(next_s, left_s) if left_s > 0 else next_s
             if awaits_since is not None:
-                given_s = min(answer_s, commit_s + CANCEL_S) if self._silence and answer_s < math.inf else answer_s
+                given_s = (
+                    min(answer_s, commit_s + CANCEL_S)
+                    if self._reachability.is_silent and answer_s < math.inf
+                    else answer_s
+                )
                 left_s = awaits_since + given_s - now
                 if left_s <= 0:
                     _log.error("the database does not answer: a connection is broken off", extra=BROKEN_OFF)
-                    self._silence.noticed()
+                    self._reachability.noticed_silence()
                     session.break_off()
                 next_s = min(next_s, left_s) if left_s > 0 else next_s
         loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
@@ -474,8 +460,7 @@ class Lane:
             raise _translated(error) from error
 
     def _attempt(self, form: Callable[[_Session], T], sessions: list[_Session]) -> T:
-        session = self._connected()
-        sessions.append(session)
+        session = self._connected(sessions)
         try:
             return form(session)
         finally:
@@ -485,20 +470,44 @@ class Lane:
             else:
                 session.close()
 
-    def _connected(self) -> _Session:
+    def _connected(self, sessions: list[_Session]) -> _Session:
+        """The last of `sessions`."""
         while self._idle:
             session = self._idle.pop()
-            if session.is_usable():
+            if session.is_usable() and not self._reachability.is_old(session.timeline):
+                sessions.append(session)
                 return session
             session.close()
-        self._pause.check()
+        self._reachability.pause.check()
         try:
-            session = _Session(self._target, self._task)
+            session = self._newest(sessions)
         except psycopg.Error as error:
-            self._pause.failed(f"the database cannot be reached: {_said(error)}")
-            raise SpoolUnavailable(f"the database cannot be reached: {_said(error)}") from error
-        self._pause.over()
+            why = f"the database cannot be reached: {_said(error)}"
+            self._reachability.pause.failed(why)
+            raise SpoolUnavailable(why) from error
+        self._reachability.pause.over()
         return session
+
+    def _newest(self, sessions: list[_Session]) -> _Session:
+        """A new connection to a server that is no old primary, which goes on beside the one promoted in its place."""
+        failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
+        for place, address in enumerate(self._target.addresses()):
+            try:
+                session = _Session(self._target, address, self._task)
+            except psycopg.Error as error:
+                if not place:
+                    raise
+                failed = error
+                continue
+            sessions.append(session)
+            try:
+                session.read_timeline()
+                if not self._reachability.is_old(session.timeline):
+                    return session
+            except psycopg.Error as error:
+                failed = error
+            session.close()
+        raise failed
 
 
 class Database:
@@ -519,14 +528,13 @@ class Database:
         commit_timeout_s: float = 10.0,
     ) -> None:
         target = _Target(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
-        pause, silence = _Pause(), _Silence()
         self._target = target
-        self._pause = pause
+        self._reachability = Reachability()
         self.name = schema
         self.schema = sql.Identifier(schema).as_string(None)  # quoted, as SQL texts have it
         self._clock = clock
         self._texts: dict[str, bytes] = {}
-        lane = partial(Lane, pause=pause, silence=silence)
+        lane = partial(Lane, reachability=self._reachability)
         answer_s = commit_timeout_s + CANCEL_S
         # A process may stop while it has the head: others look after it sooner than they wait for other locks.
         append = replace(target, settings={**PROMISES, **LIMITS, "lock_timeout": "1s"})
@@ -539,7 +547,7 @@ class Database:
     @property
     def failed_connections(self) -> int:
         """Attempts to connect that failed, since the start."""
-        return self._pause.failures
+        return self._reachability.pause.failures
 
     def sql(self, text: str) -> bytes:
         """An SQL text with the schema's name for `{schema}`, and the time for `{now}` (a parameter `now`)."""
@@ -612,5 +620,10 @@ def _translated(error: psycopg.Error) -> Exception:
 
 
 def _said(error: psycopg.Error) -> str:
-    """One line of what the server or libpq said, without the statement and its values."""
-    return error.diag.message_primary or " ".join(str(error).split("\n")[0].split())
+    """
+    One line of what the server or libpq said, without the statement and its values. Of several hosts that cannot be
+    reached, what each of them said.
+    """
+    lines = str(error).splitlines() or [""]
+    hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]
+    return error.diag.message_primary or " ".join("; ".join(hosts or lines[:1]).split())

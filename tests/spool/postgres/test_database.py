@@ -15,7 +15,7 @@ import pytest
 from spool import leases
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
 from spool.postgres import database as postgres_database
-from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation
+from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation, _Session
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema, Server, free_port
 
@@ -161,6 +161,33 @@ async def test_a_server_that_stands_still_is_given_up(
         await database.append.transaction(lambda connection: inserted(database, 4, connection))
         assert {2, 4} <= set(await kept(database))
     await database.close()
+
+
+async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the one that was promoted in its place was seen, its connections are given up, also those that idle."""
+    dsn = f"host=127.0.0.1,localhost port={cluster.port} user=tollhouse dbname=postgres sslmode=disable"
+    database, alone = Database(dsn), Database(cluster.dsn)
+
+    async def asked(one: Database) -> tuple[str, int | None]:
+        host = await one.read(lambda connection: connection.info.host)
+        return host, one.pool._idle[-1].timeline
+
+    assert ("127.0.0.1", 1) == await asked(database) == await asked(alone)
+    read = _Session.read_timeline
+
+    def read_timeline(session: _Session) -> None:
+        read(session)
+        if session.connection.info.host == "localhost":
+            session.timeline = 2
+
+    monkeypatch.setattr(_Session, "read_timeline", read_timeline)
+    for one in (database, alone):
+        assert not one._reachability.is_old(2)
+    assert ("localhost", 2) == await asked(database)
+    with pytest.raises(SpoolUnavailable, match="an old primary answers"):
+        await asked(alone)
+    for one in (database, alone):
+        await one.close()
 
 
 async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:

@@ -1,0 +1,1 @@
+"""The server that keeps everything, as the connections of a process see it."""
