@@ -55,7 +55,8 @@ class BalancedOracle(Oracle):
         while not stop.is_set():
             sent = self.make(self._choose(CALLS_A_REQUEST))
             first = self._keep_sending(sent, stop, but="")
-            if first and self._choose((True, False)) and self._keep_sending(sent, stop, but=first):
+            is_repeated = len(self._urls()) > 1 and self._choose((True, False))
+            if first and is_repeated and self._keep_sending(sent, stop, but=first):
                 self.twice += 1
 
     def _keep_sending(self, sent: SentRequest, stop: threading.Event, *, but: str) -> str:

@@ -1,0 +1,102 @@
+"""Gateways on a database that the rows of the failure table break and heal, and what every row has to show."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.acceptance.conftest import wait_for
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.scenarios import Trial
+from tests.spool.postgres_cluster import Pair
+
+COMMIT_TIMEOUT_S = 2.0
+# Commits wait for the standby, or for a server that stands still, as short as may be set.
+SPOOL = f'commit_wait = "{COMMIT_TIMEOUT_S:.0f}s"'
+ANSWERED_S = 60.0  # a safety net for a machine that is busy; what was seen is printed
+
+
+class BrokenDatabase:
+    """Every row begins and ends healed. What one of them loses or doubles is of those after it as well."""
+
+    def __init__(self, site: SharedSite) -> None:
+        self.site = site
+        self.healed_at = 0.0
+
+    @contextmanager
+    def row(self, trial: Trial, *, load: bool = True) -> Iterator[None]:
+        """
+        Load before, during and after the block. `healed` says in it when the database was whole again.
+
+        AssertionError when what was acknowledged is lost, is there twice, or the books do not balance.
+        """
+        oracle = self.site.oracle
+        before = len(oracle.acknowledged)
+        with oracle.balanced(senders=3 if load else 0):
+            self.site.passes()
+            oracle.answers.clear()
+            self.healed_at = time.monotonic()
+            yield
+            self.site.passes()
+            took = time.monotonic() - self.healed_at
+            self.site.repeat()
+        wait_for(lambda: all(self.site.is_ready()), ANSWERED_S, "every gateway is ready")
+        verdict = self.site.judge()
+        acknowledged = verdict.acknowledged - before
+        print(
+            f"{trial.name}: senders saw {dict(oracle.answers)}; {acknowledged} acknowledged, {len(verdict.lost)} lost, "
+            f"{len(verdict.duplicates)} twice; a fresh record was delivered {took:.1f} s afterwards"
+        )
+        trial.count(
+            acknowledged=acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates), recovery_s=took
+        )
+        verdict.check()
+
+    def nothing_is_kept(self) -> None:
+        """Every gateway says 503 to every sender, is not ready, lives, and acknowledges nothing."""
+        took_s = self.site.refuses()
+        print(f"503 from every gateway after at most {took_s:.1f} s")
+        assert took_s < COMMIT_TIMEOUT_S + ANSWERED_S
+        acknowledged = len(self.site.oracle.acknowledged)
+        wait_for(lambda: not any(self.site.is_ready()), ANSWERED_S, "no gateway is ready")
+        self.site.refuses()
+        assert len(self.site.oracle.acknowledged) == acknowledged
+
+    def keeps_on(self, calls: int) -> None:
+        """Until so many more are acknowledged."""
+        enough = len(self.site.oracle.acknowledged) + calls
+        wait_for(lambda: len(self.site.oracle.acknowledged) >= enough, ANSWERED_S, "senders are answered")
+
+    def healed(self) -> None:
+        """The database is whole again, or will be by itself."""
+        self.healed_at = time.monotonic()
+
+
+class BrokenPair(BrokenDatabase):
+    """Two gateways, for which a primary and its synchronous standby keep everything."""
+
+    def __init__(self, pair: Pair, folder: Path) -> None:
+        # A role without privileges, as operators give it.
+        pair.primary.execute("CREATE ROLE gateway LOGIN")
+        pair.primary.execute("GRANT pg_monitor TO gateway; GRANT CREATE ON DATABASE postgres TO gateway")
+        self.pair = pair
+        site = SharedSite(
+            folder,
+            dsn=pair.dsn.replace("user=tollhouse", "user=gateway"),
+            schema="gateways",
+            rng=random.Random("failure"),
+            count=2,
+            durability="replicated",
+            commit_timeout=f"{COMMIT_TIMEOUT_S:.0f}s",
+            spool=SPOOL,
+        )
+        super().__init__(site)
+        site.start()
+
+    def is_booked(self, commit: int) -> None:
+        """Wait until the books have what it counted."""
+        booked = "SELECT 1 FROM gateways.marks WHERE booked >= "
+        wait_for(lambda: self.pair.primary.execute(f"{booked}{commit}"), ANSWERED_S, "the books have a commit")

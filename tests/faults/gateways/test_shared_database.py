@@ -1,0 +1,314 @@
+"""
+The failure table of several gateways on one PostgreSQL, row by row, with real processes: a primary, its synchronous
+standby and two gateways, broken and healed under load.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from spool.postgres.log.entries import code
+from spool.record import AI_TELEMETRY
+from tests.acceptance.conftest import wait_for
+from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatabase, BrokenPair
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.oracle import SentRequest
+from tests.faults.scenarios import Trial
+from tests.faults.upstream import ACCEPT, refuse
+from tests.small_disk import fill, small_disk
+from tests.spool.postgres_cluster import STANDBY, Pair, Server, environment, folder, programs, user
+from tests.spool.postgres_cluster import cluster as cluster
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
+    """One for all rows: it takes seconds to make."""
+    with folder() as place, ExitStack() as stack:
+        pair = Pair(place, max_connections="40")
+        stack.callback(pair.stop)
+        pair.start()
+        made = BrokenPair(pair, tmp_path_factory.mktemp("failure") / "site")
+        stack.callback(made.site.close)
+        yield made
+
+
+@pytest.mark.fault("F31")
+def test_database_down(trial: Trial, broken: BrokenPair) -> None:
+    """Nothing is kept, and every gateway says so; they connect again by themselves."""
+    for _ in trial.rounds(short=1, full=10):
+        with broken.row(trial):
+            broken.pair.primary.stop()
+            broken.nothing_is_kept()
+            broken.pair.primary.start()
+            broken.healed()
+
+
+@pytest.mark.fault("F32")
+def test_database_stands_still(trial: Trial, broken: BrokenPair) -> None:
+    """The machine under it takes connections and answers for it, so that only a clock of ours ends the wait."""
+    for _ in trial.rounds(short=1, full=10):
+        with broken.row(trial), standing_still(broken):
+            broken.nothing_is_kept()
+            broken.healed()
+
+
+@contextmanager
+def standing_still(broken: BrokenPair) -> Iterator[None]:
+    broken.pair.primary.freeze()
+    try:
+        yield
+    finally:
+        broken.pair.primary.thaw()
+
+
+@pytest.mark.fault("F33")
+def test_standby_gone(trial: Trial, broken: BrokenPair) -> None:
+    """Commits wait for it, then senders hear 503: what was kept nevertheless is known when they repeat it."""
+    for _ in trial.rounds(short=1, full=10):
+        with broken.row(trial):
+            broken.pair.standby.stop()
+            broken.nothing_is_kept()
+            broken.pair.standby.start()
+            broken.healed()
+
+
+@pytest.mark.fault("F34")
+def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
+    """Commits would wait for nobody then: none is made until a standby is named again."""
+    for _ in trial.rounds(short=1, full=10):
+        with broken.row(trial):
+            broken.pair.primary.change(synchronous_standby_names="")
+            wait_for(lambda: any("the standby is gone" in one for one in broken.site.reasons()), ANSWERED_S, "a reason")
+            broken.nothing_is_kept()
+            broken.pair.primary.change(synchronous_standby_names=STANDBY)
+            broken.healed()
+
+
+@pytest.mark.fault("F35")
+def test_a_transaction_is_left_open(trial: Trial, broken: BrokenPair) -> None:
+    """Appends go on beside it, and gateways show how old it is."""
+    for _ in trial.rounds(short=1, full=3):
+        with broken.row(trial), psycopg.connect(broken.pair.primary.dsn) as other:
+            other.execute("SELECT pg_current_xact_id(), count(*) FROM gateways.commits")
+            broken.keeps_on(2000)
+            wait_for(lambda: oldest_transaction_s(broken) > 1.0, ANSWERED_S, "its age is shown")
+            broken.healed()
+
+
+def oldest_transaction_s(broken: BrokenPair) -> float:
+    for line in broken.site.metrics():
+        name, _, value = line.rpartition(" ")
+        if name == "tollhouse_postgres_oldest_transaction_seconds":
+            return float(value)
+    raise AssertionError("no metric says how old the oldest transaction is")
+
+
+@pytest.mark.fault("F36")
+def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
+    """Others have all that the server gives: gateways say why they keep nothing, and go on when some are free."""
+    for _ in trial.rounds(short=1, full=10):
+        with broken.row(trial), ExitStack() as others:
+            take_all_connections(others, broken)
+            wait_for(lambda: any("connection slots" in one for one in broken.site.reasons()), ANSWERED_S, "a reason")
+            broken.nothing_is_kept()
+            broken.healed()
+
+
+def take_all_connections(others: ExitStack, broken: BrokenPair) -> None:
+    """Takes what is left and ends the gateways' own, until they have none: each of those is tried for by them, too."""
+    watcher = others.enter_context(psycopg.connect(broken.pair.primary.dsn, autocommit=True))
+    ended: list[tuple[object, ...]] = [()]
+    while ended:
+        with suppress(psycopg.OperationalError):
+            while True:
+                others.enter_context(psycopg.connect(broken.pair.primary.dsn, autocommit=True))
+        ended = watcher.execute(END_GATEWAYS).fetchall()
+
+
+END_GATEWAYS = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE usename = 'gateway'"
+
+
+@pytest.mark.fault("F38")
+def test_damage(trial: Trial, broken: BrokenPair) -> None:
+    """
+    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it. Of its ids: a start
+    leaves them out. What is beside them is delivered.
+    """
+    site = broken.site
+    for _ in trial.rounds(short=1, full=5):
+        with broken.row(trial, load=False):
+            site.upstream.behave(refuse(503))  # so that nobody has read what is damaged
+            body, terms, ids = [sent_alone(broken) for _ in range(3)]
+            broken.is_booked(ids.commit)
+            for number in range(len(site.gateways)):
+                site.kill(number)
+            damage(broken, "entries", "body", f"first = {body.first}")
+            damage(broken, "commits", "terms", f"id = {terms.commit}")
+            damage(broken, "commits", "ids", f"id = {ids.commit}")
+            site.start()
+            site.upstream.behave(ACCEPT)
+            broken.healed()
+            site.delivers(terms.sent, ids.sent)
+            books = site.gateways[0].json("spool", "verify", code=1)
+            assert f"commit {terms.commit}: its row is damaged" == books["imbalances"][0]
+            assert len(body.sent.calls) == books["topics"][AI_TELEMETRY]["damaged"]
+            for one in site.gateways:
+                assert any("the ids of a commit are damaged" in line for line in one.log)
+            damage(broken, "commits", "terms", f"id = {terms.commit}")  # undone, for the books of other rows
+            for name in body.sent.calls:
+                del site.oracle.acknowledged[name]
+
+
+@dataclass(frozen=True)
+class SentAlone:
+    """A request whose calls are a commit and an entry of their own."""
+
+    sent: SentRequest
+    first: int
+    commit: int
+
+
+def sent_alone(broken: BrokenPair) -> SentAlone:
+    sent = broken.site.oracle.make(5)
+    assert broken.site.oracle.is_taken(broken.site.gateways[0].url, sent)
+    ((first, commit),) = broken.pair.primary.execute(NEWEST)
+    assert isinstance(first, int) and isinstance(commit, int)
+    return SentAlone(sent, first, commit)
+
+
+NEWEST = f"""
+    SELECT (SELECT max(first) FROM gateways.entries WHERE topic = {code(AI_TELEMETRY)}),
+           (SELECT max(id) FROM gateways.commits WHERE octet_length(ids) > 0)"""
+
+
+def damage(broken: BrokenPair, table: str, column: str, which: str) -> None:
+    """Turns the bits of a byte over; twice is not at all."""
+    broken.pair.primary.execute(
+        f"UPDATE gateways.{table} SET {column} = set_byte({column}, octet_length({column}) / 2,"
+        f" get_byte({column}, octet_length({column}) / 2) # 255) WHERE {which}"
+    )
+
+
+@pytest.mark.fault("F40")
+def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
+    """
+    It stands still, the standby is promoted, then it goes on: who reaches only the old one keeps nothing; others keep
+    nothing there. The last row, because there is no way back.
+    """
+    pair, site = broken.pair, broken.site
+    list(trial.rounds(short=1, full=1))
+    alone = site.gateway("alone", dsn=pair.primary.dsn)
+    alone.start()
+    try:
+        with confirming(pair.standby), broken.row(trial):
+            pair.primary.freeze()
+            pair.promote()
+            pair.standby.change(synchronous_standby_names=SUCCESSOR)
+            broken.healed()
+            print(f"on the promoted standby after {site.passes():.1f} s")
+            pair.primary.thaw()
+            for _ in range(2):
+                site.refuses(alone)
+                broken.keeps_on(200)
+    finally:
+        alone.stop(signal.SIGKILL, code=None)
+
+
+SUCCESSOR = "successor"
+
+
+@contextmanager
+def confirming(server: Server) -> Iterator[None]:
+    """A receiver of the write-ahead log, which a server may wait for as for a standby."""
+    place = server.folder.parent / SUCCESSOR
+    place.mkdir()
+    if name := user():
+        shutil.chown(place, name)
+    receiver = programs()
+    assert receiver is not None
+    dsn = f"host=127.0.0.1 port={server.port} user=tollhouse application_name={SUCCESSOR}"
+    process = subprocess.Popen(
+        [str(receiver / "pg_receivewal"), "-D", str(place), "-d", dsn, "--synchronous"],
+        user=name, env=environment(), cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.fault("F41")
+def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
+    """What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse doctor`."""
+    for rng in trial.rounds(short=1, full=1):
+        with folder() as place, ExitStack() as stack:
+            pair = Pair(place, synchronous_standby_names="")
+            stack.callback(pair.stop)
+            pair.start()
+            site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=1)
+            stack.callback(site.close)
+            site.start()
+            site.passes()
+            pair.catch_up()
+            pair.standby.stop()
+            site.upstream.behave(refuse(503))  # else it would have what the database lost
+            tail = [site.oracle.make(5) for _ in range(20)]
+            for sent in tail:
+                assert site.oracle.is_taken(site.gateways[0].url, sent)
+            began = time.monotonic()
+            pair.primary.stop()
+            pair.standby.start()
+            pair.promote()
+            site.upstream.behave(ACCEPT)
+            site.passes()
+            took = time.monotonic() - began
+            verdict = site.judge()
+            assert verdict.lost == {name for sent in tail for name in sent.calls}
+            told = [one["words"] for one in site.gateways[0].json("doctor", code=1)["doctor"]["found"]]
+            (lost,) = [words for words in told if "are not in the database any more" in words]
+            print(lost)
+            assert "20 commits with 100 new records" in lost
+            assert any("20 commits with 100 new records" in line for line in site.gateways[0].log)
+            trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost),
+                        duplicates=len(verdict.duplicates), recovery_s=took)  # fmt: skip
+            verdict.lost.clear()
+            verdict.check()
+
+
+@pytest.mark.fault("F37")
+def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
+    """Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself."""
+    with folder() as place, ExitStack() as stack:
+        disk = stack.enter_context(small_disk(place / "disk", mib=64))
+        if name := user():
+            shutil.chown(disk, name)
+        for made, gone in (("TABLESPACE", f"LOCATION '{disk}'"), ("DATABASE", "TABLESPACE small")):
+            cluster.execute(f"CREATE {made} small {gone}")
+            stack.callback(cluster.execute, f"DROP {made} small")
+        dsn = cluster.dsn.replace("dbname=postgres", "dbname=small")
+        rounds = list(trial.rounds(short=1, full=5))
+        site = SharedSite(tmp_path / "site", dsn=dsn, schema="gateways", rng=rounds[0], count=1, spool=SPOOL)
+        stack.callback(site.close)
+        site.start()
+        broken = BrokenDatabase(site)
+        for _ in rounds:
+            with broken.row(trial):
+                filler = fill(disk)
+                wait_for(lambda: site.oracle.answers["503"], ANSWERED_S, "a sender is refused")
+                assert any("disk of the database is full" in one for one in site.reasons())
+                broken.nothing_is_kept()
+                filler.unlink()
+                broken.healed()
