@@ -564,7 +564,7 @@ class Database:
         Only for work beside which nobody else uses the schema: what was removed stays on disk meanwhile.
         """
         try:
-            session = _Session(self._target, "copy")
+            session = _Session(self._target, self._target.dsn, "copy")
             try:
                 session.begin_long()
                 yield session.connection

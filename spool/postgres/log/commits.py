@@ -89,6 +89,7 @@ class GroupCommits:
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
         until = began + self._wait_s
         while True:
+            unknown = len(group.attempts)
             try:
                 attempt = await self._database.append.joined(partial(self._writer.write, group=group))
             except MemoryIsAhead as error:
@@ -103,6 +104,7 @@ class GroupCommits:
                 await self._end_stopped()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
+                del group.attempts[unknown:]  # it never happened
                 if not group.attempts:
                     raise
                 await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))

@@ -415,6 +415,28 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
             await asyncio.sleep(0.02)
 
 
+FULL = """
+    CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$;
+    CREATE TRIGGER disk BEFORE INSERT ON {schema}.entries FOR EACH ROW EXECUTE FUNCTION {schema}.full()"""
+ROOM = "DROP TRIGGER disk ON {schema}.entries; DROP FUNCTION {schema}.full()"
+
+
+async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> None:
+    """Nothing of the commit was kept, so there is nothing to look up: the sender hears when to come again."""
+    log = await open_log(hold=0)
+    await add(log, call(1))
+    full, room = log._database.sql(FULL), log._database.sql(ROOM)
+    await log._database.run(lambda one: one.execute(full))
+    with pytest.raises(SpoolFull, match="the disk of the database is full"):
+        await add(log, call(2))
+    assert not (await log.stats()).writable
+    await log._database.run(lambda one: one.execute(room))
+    await add(log, call(2))
+    assert [call(number)[0] for number in (1, 2)] == await everything(log)
+    await assert_books_balance(log)
+
+
 async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what makes room: the next run finds the same work."""
     log = await open_log(hold=0)
