@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,13 @@ class Serving:
 Serve = Callable[..., Awaitable[Serving]]
 
 
+@pytest.fixture(autouse=True)
+def forgotten_servers() -> Iterator[None]:
+    """aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end."""
+    yield
+    _cached_build_middleware.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if shutil.which("openssl") is None:
@@ -148,7 +155,6 @@ async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
     for serving in made:
         await serving.client.close()
         await serving.app.stop()
-    _cached_build_middleware.cache_clear()  # it holds the last 1,024 handlers, each with its whole server
 
 
 @pytest_asyncio.fixture
