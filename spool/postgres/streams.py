@@ -270,7 +270,7 @@ def follow(
 
     What they are about is asked at once; what is returned writes, once the commit is planned. None: there are none.
     """
-    told = _operations(record for one in submissions for record in one.records)
+    told = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
     if not told:
         return None
     table = PostgresStreamRows(connection, database)

@@ -104,9 +104,9 @@ class NodeMemory:
         last = following.last
 
         def work(connection: Connection) -> float:
-            rows, now = store.rows_since(self._database, connection, last)
-            catch_up(following, rows)
-            return now
+            since = store.ask_since(self._database, connection, last)()
+            catch_up(following, since.rows)
+            return since.now
 
         self._clock.note(await self._database.read(work))
         if following.last.id != last.id:

@@ -20,15 +20,16 @@ END_STOPPED = """
 # The head, unless somebody has it.
 TRY_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE SKIP LOCKED"
 
-# The moment, and the standbys that COMMIT waits for.
-MOMENT = "SELECT {now}, current_setting('synchronous_standby_names')"
+MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# What was committed since a row, that one included: it must still be there.
+# The moment, the standbys that COMMIT waits for, and what was committed since a row, that one included: it must still
+# be there. One row without a commit when there is none.
 FOLLOW = f"""
-    SELECT {_ROW} FROM {{schema}}.commits
-     WHERE shard = 0 AND period >= %(period)s AND id >= %(id)s
+    SELECT moment.now, moment.standbys, {_ROW}
+      FROM (SELECT {{now}} AS now, current_setting('synchronous_standby_names') AS standbys) moment
+ LEFT JOIN {{schema}}.commits ON shard = 0 AND period >= %(period)s AND id >= %(id)s
   ORDER BY id"""
 
 # Rows in the order of their ids, a slice at a time.

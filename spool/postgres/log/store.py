@@ -82,20 +82,18 @@ def ask_head(
     The answer is there once the pipeline is over: None when the head is not waited for and somebody has it.
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
-    since = {"id": last.id, "period": last.period}
-    rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
-    moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()})
+    asked = ask_since(database, connection, last)
     known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
 
     def answer() -> Head | None:
-        period, found = head.fetchone(), moment.fetchone()
-        if period is None or found is None:
+        period, since = head.fetchone(), asked()
+        if period is None:
             return None
         return Head(
             period=period[0],
-            rows=[commit_row(row) for row in rows],
-            now=found[0],
-            standbys=found[1],
+            rows=since.rows,
+            now=since.now,
+            standbys=since.standbys,
             series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
         )
 
@@ -212,14 +210,25 @@ def read_commit(database: Database, connection: Connection, commit: int) -> Comm
     return (row[0], books.checked_terms(row[2], row[1])) if row else None
 
 
-def rows_since(database: Database, connection: Connection, last: CommitRow) -> tuple[list[CommitRow], float]:
-    """What was committed since a row, that one included, and the moment."""
-    with connection.pipeline():
-        since = {"id": last.id, "period": last.period}
-        rows = connection.execute(database.sql(queries.FOLLOW), since, binary=True)
-        moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
-    assert moment is not None
-    return [commit_row(row) for row in rows], moment[0]
+class Since(NamedTuple):
+    """What was committed since a row, that one included."""
+
+    rows: Sequence[CommitRow]
+    now: float
+    standbys: str  # that COMMIT waits for
+
+
+def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
+    """The answer is there once the pipeline is over."""
+    where = {"id": last.id, "period": last.period, "now": database.now()}
+    asked = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
+
+    def answer() -> Since:
+        rows = asked.fetchall()
+        now, standbys, *_ = rows[0]
+        return Since([commit_row(row) for _, _, *row in rows if row[0] is not None], now, standbys)
+
+    return answer
 
 
 # -- known ids ---------------------------------------------------------------------------------------------------------

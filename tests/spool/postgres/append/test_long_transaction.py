@@ -73,7 +73,7 @@ async def commits(nodes: list[PostgresLog], numbers: range) -> float:
 def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
     """That the server reads for the head and what was committed last."""
     last = node._memory.following.last
-    since = {"id": last.id, "period": last.period}
+    since = {"id": last.id, "period": last.period, "now": database.now()}
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
     try:
         return sum(blocks_of(looking, database.sql(query), values) for query, values in asked)
