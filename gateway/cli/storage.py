@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
@@ -18,9 +19,14 @@ from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
 from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
+from spool.record import rfc3339
 from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
 
+if TYPE_CHECKING:
+    from spool.transfer.copying import CopiedStorage
+
+T = TypeVar("T")
 _KINDS = get_type_hints(SpoolSettings, include_extras=True)
 TELL_S = 2.0  # between two lines that say how far a copy is
 as_json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
@@ -130,14 +136,66 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
     else:
         assert directory is not None
         source, engine = replace(target, directory=directory, storage=StorageSettings()), SQLITE
-    try:
-        done = asyncio.run(
-            copy_storage(source, engine_of(engine), target, engine_of(settings.storage.engine), _Progress().tell)
+    done = _run(copy_storage(source, engine_of(engine), target, engine_of(settings.storage.engine), _Progress().tell))
+    _show_copied(done, as_json)
+
+
+@storage.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@config_option
+@as_json
+def export(file: Path, config: Path | None, as_json: bool) -> None:
+    """
+    Write all that is kept into FILE, with no server on the storage; `tollhouse storage import` makes a storage of it.
+
+    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the data.
+    """
+    from gateway.assembly.storage import options_of
+    from spool.transfer.archives import export_archive
+
+    settings, clock = configured(config), SystemClock()
+    done = _run(
+        export_archive(
+            options_of(settings, clock=clock),
+            engine_of(settings.storage.engine),
+            file.absolute(),
+            version=version("tollhouse"),
+            made_at=rfc3339(time.time_ns()) or "",
+            progress=_Progress().tell,
         )
+    )
+    _show_copied(done.books, as_json)
+
+
+@storage.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@config_option
+@as_json
+def import_(file: Path, config: Path | None, as_json: bool) -> None:
+    """
+    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty PostgreSQL.
+
+    It counts only when its books are those of the file; an import that was cut off is begun again by the same command.
+    """
+    from gateway.assembly.storage import options_of
+    from spool.transfer.archives import import_archive
+
+    settings = configured(config)
+    target = options_of(settings, clock=SystemClock())
+    done = _run(import_archive(file.absolute(), target, engine_of(settings.storage.engine), _Progress().tell))
+    _show_copied(done, as_json)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
     except (NotAllowed, SpoolFromTheFuture) as error:
         fail(str(error), 2)
     except SpoolError as error:
         fail(str(error))
+
+
+def _show_copied(done: CopiedStorage, as_json: bool) -> None:
     records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
     _show(
         {"records": records, "routes": len(done.routes)} if as_json else {**records, "routes": len(done.routes)},
@@ -166,12 +224,7 @@ def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[st
     async def asked() -> Mapping[str, Any]:
         return await ask(shared)
 
-    try:
-        return asyncio.run(asked())
-    except (NotAllowed, SpoolFromTheFuture) as error:
-        fail(str(error), 2)
-    except SpoolError as error:
-        fail(str(error))
+    return _run(asked())
 
 
 def _read(change: str) -> tuple[str, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from spool.errors import NotAllowed, SpoolDamaged
 from spool.record import TOPICS
 from spool.storage import Engine, StorageOptions
-from spool.transfer.tables import Progress, no_progress
+from spool.transfer.tables import OpenTables, Progress, no_progress
 
 Terms = Mapping[str, Mapping[str, int]]
 
@@ -39,15 +39,24 @@ async def copy_storage(
 
     NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance or differ after.
     """
-    if source_engine.tables is None or target_engine.take_over is None:
+    if source_engine.tables is None:
         raise NotAllowed("this storage engine keeps nothing that could be copied")
     opened = await source_engine.tables(source)
     progress("counting the books of the source", 0)
-    before = await _counted(source, source_engine)
-    taken = await target_engine.take_over(target, opened, progress)
+    before = await count_books(source, source_engine)
+    return await take(opened, before, target, target_engine, progress)
+
+
+async def take(
+    opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
+) -> CopiedStorage:
+    """Have a storage take over what another one gives, whose books were counted before."""
+    if engine.take_over is None:
+        raise NotAllowed("this storage engine takes nothing over")
+    taken = await engine.take_over(target, opened, progress)
     try:
         progress("counting the books of the copy", 0)
-        after = await _counted(replace(target, is_unfinished_copy=True), target_engine)
+        after = await count_books(replace(target, is_unfinished_copy=True), engine)
         _compare(before, after)
         await taken.finish()
     except BaseException:
@@ -56,8 +65,8 @@ async def copy_storage(
     return after
 
 
-async def _counted(options: StorageOptions, engine: Engine) -> CopiedStorage:
-    """Recounted."""
+async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
+    """Recounted, of a storage that no server has open; SpoolDamaged where they do not balance."""
     storage = await engine.open(options)
     try:
         if storage.registry is None:

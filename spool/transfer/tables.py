@@ -7,6 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+# Every table that an engine gives, by its name.
+NAMES = (
+    "facts", "entries", "amendments", "commits", "books", "id_runs", "series", "conflicts", "unrecognised",
+    "event_types", "pending", "heard", "routes", "deliveries", "dead", "refusals", "devices", "unenrolled", "clusters",
+    "streams", "stream_totals", "stream_sizes", "billing_hours", "billing_drops", "billing_rows", "billing_months",
+    "container_files", "container_books", "sqlite_sequence", "registry.facts", "registry.keys", "registry.secrets",
+    "registry.operators", "registry.sessions", "registry.links", "registry.audit", "registry.insights",
+    "registry.comments", "registry.connections", "registry.documents", "registry.sqlite_sequence", "ledger.keys",
+    "ledger.hours", "ledger.days", "ledger.periods", "ledger.state",
+)  # fmt: skip
+
 # What is at hand, and how many rows of it were taken over so far: told from any thread, often.
 Progress = Callable[[str, int], None]
 

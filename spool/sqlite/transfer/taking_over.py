@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from spool import installation
 from spool.directories import flush_directory, make_directory
+from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import DIRECTORY
 from spool.sqlite.database import Database
 from spool.sqlite.directory import lock_directory
@@ -33,6 +35,7 @@ from spool.transfer.tables import KeptContent, KeptTables, MadeCopy, OpenTables,
 AT_ONCE = 500  # rows
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
+_ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
 COUNTED = frozenset({"sizes"})  # from the others, at the end
 _BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
 
@@ -116,6 +119,8 @@ def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequen
 
 def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
     for done, content in enumerate(contents, start=1):
+        if not _ID.fullmatch(content.id):
+            raise SpoolDamaged(f"{content.id!r} is no id of a container file")
         make_directory(directory, 0o700)
         with os.fdopen(os.open(directory / content.id, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content.head)

@@ -100,6 +100,18 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     assert (2, True) == (served.exit_code, "a copy that was not finished" in served.output)
 
 
+def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
+    """With the same line for each topic; what is no such file is refused with words."""
+    (tmp_path / "files.toml").write_text('data_dir = "first"\n')
+    asyncio.run(make_files(tmp_path / "first"))
+    archive = str(tmp_path / "all.archive")
+    told = CliRunner().invoke(main, ["storage", "export", archive, "--config", str(tmp_path / "files.toml"), "--json"])
+    assert (0, {"records": {}, "routes": 0}) == (told.exit_code, json.loads(told.output))
+    assert 0 == run(file, "import", archive).exit_code
+    refused = run(file, "import", str(file))
+    assert (2, True) == (refused.exit_code, "is no archive of a storage" in refused.output)
+
+
 async def make_files(directory: Path) -> None:
     await (
         await open_storage(StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock()))

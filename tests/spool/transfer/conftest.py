@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.spool.postgres_cluster import Schema
 from tests.spool.transfer.places import Places
@@ -14,3 +15,9 @@ from tests.spool.transfer.places import Places
 @pytest.fixture
 def places(tmp_path: Path, unmade_schemas: Callable[[], Schema]) -> Places:
     return Places(tmp_path, {"postgres": unmade_schemas(), "other postgres": unmade_schemas()})
+
+
+@pytest_asyncio.fixture
+async def receipt(places: Places) -> str:
+    """Of the third of the calls that are in `files`."""
+    return await places.fill()

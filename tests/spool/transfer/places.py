@@ -94,6 +94,14 @@ class Places:
         options = self.options[name]
         return await open_storage(options, engine=options.storage.engine)
 
+    async def said(self, name: str) -> dict[str, Any]:
+        """See `shown`."""
+        storage = await self.open(name)
+        try:
+            return await shown(storage)
+        finally:
+            await storage.close()
+
     async def copy(self, source: str, target: str, progress: Progress = no_progress) -> CopiedStorage:
         one, other = self.options[source], self.options[target]
         return await copy_storage(one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), progress)

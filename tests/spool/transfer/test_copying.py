@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from spool.engines import engine_of
 from spool.errors import NotAllowed, SpoolDamaged, UnfinishedCopy
@@ -22,23 +20,9 @@ from spool.record import AI_TELEMETRY, Inference
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
 from tests.spool.contract.examples import add, call
-from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places, shown
+from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def receipt(places: Places) -> str:
-    """Of the third of the calls that are in `files`."""
-    return await places.fill()
-
-
-async def said_by(places: Places, name: str) -> dict[str, Any]:
-    storage = await places.open(name)
-    try:
-        return await shown(storage)
-    finally:
-        await storage.close()
 
 
 @pytest.mark.parametrize(
@@ -52,13 +36,13 @@ async def said_by(places: Places, name: str) -> dict[str, Any]:
 )
 async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[str]) -> None:
     """By every verb that reads, on each stage; what is open there stays open for its time, and closes then."""
-    before = await said_by(places, "files")
+    before = await places.said("files")
     assert [] == [name for name, said in before.items() if not said]
     assert before["records"] != before["closed"]
     for source, target in pairwise(way):
         copied = await places.copy(source, target)
         assert before["numbers"] == copied.numbers
-        assert before == await said_by(places, target)
+        assert before == await places.said(target)
     storage = await places.open(way[-1])
     try:
         await _works(storage, places, receipt)
@@ -111,10 +95,10 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         assert 1 < (await log.books()).topics[AI_TELEMETRY]["expired"]
     finally:
         await storage.close()
-    before = await said_by(places, "postgres")
+    before = await places.said("postgres")
     assert 1 == len(before["records"][AI_TELEMETRY])
     await places.copy("postgres", "other files")
-    assert before == await said_by(places, "other files")
+    assert before == await places.said("other files")
     storage = await places.open("other files")
     try:
         again = await storage.log.receipt((await add(storage.log, call(9, at=places.clock.now()))).id)
@@ -172,13 +156,13 @@ async def test_killed_in_the_middle(
     """Nobody can use what is there of the copy, the source is as it was, and the copy can be begun again."""
     if source == "postgres":
         await places.copy("files", "postgres")
-    before = await said_by(places, source)
+    before = await places.said(source)
     program = [sys.executable, "-m", "tests.spool.transfer.killed_copy", moment, str(places.clock.now())]
     told = [places.described(name) for name in (source, target)]
     done = subprocess.run([*program, *told], cwd=Path(__file__).parents[3], check=False, timeout=120)
     assert -signal.SIGKILL == done.returncode
     with pytest.raises(UnfinishedCopy, match="run tollhouse storage copy again"):
         await places.open(target)
-    assert before == await said_by(places, source)
+    assert before == await places.said(source)
     await places.copy(source, target)
-    assert before == await said_by(places, target)
+    assert before == await places.said(target)

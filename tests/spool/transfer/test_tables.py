@@ -13,6 +13,7 @@ from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import TAKEN
 from spool.sqlite.recovery import empty_database
 from spool.sqlite.transfer.taking_over import COUNTED, PREPARE, TABLES
+from spool.transfer.tables import NAMES
 from tests.spool.postgres_cluster import Schema, first_state
 from tests.spool.transfer.places import Places
 
@@ -53,6 +54,7 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
             for name, _ in fresh.execute(TABLES).fetchall()
             if name not in COUNTED
         }
+    assert {f"{file}.{name}" if file else name for name in needed} <= set(NAMES)
     opened = await tables(options)
     with opened() as given:
         for name, columns in needed.items():

@@ -1,0 +1,215 @@
+"""
+Archives: all that a storage keeps in one file, which a new storage of any engine takes over.
+
+A zip file with a member for each table and for each file of container metrics, each a zstd stream of frames (length,
+then msgpack), and `manifest.json` with the books as they were counted and the SHA-256 of every other member. It has the
+installation's secret in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import file_digest, sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from spool.directories import flush_directory
+from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
+from spool.storage import Engine, StorageOptions
+from spool.transfer.copying import CopiedStorage, count_books, take
+from spool.transfer.tables import NAMES, KeptContent, KeptTable, KeptTables, Progress, no_progress
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMAT = 1
+MANIFEST, SECRET = "manifest.json", "installation.secret"
+TABLES, CONTENTS = "tables/", "container-files/"
+AT_ONCE = 200  # rows in a frame
+MAX_FRAME = 256 << 20
+UNFINISHED = ".unfinished"
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveManifest:
+    """`made_at` as RFC 3339; `members` have their SHA-256 by name."""
+
+    version: str
+    made_at: str
+    books: CopiedStorage
+    members: Mapping[str, str]
+    format: int = FORMAT
+
+
+async def export_archive(
+    source: StorageOptions,
+    engine: Engine,
+    to: Path,
+    *,
+    version: str,
+    made_at: str,
+    progress: Progress = no_progress,
+) -> ArchiveManifest:
+    """
+    Write all that a storage keeps into a new file while no server has it open.
+
+    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not balance.
+    """
+    if engine.tables is None:
+        raise NotAllowed("this storage engine keeps nothing that could be copied")
+    if await asyncio.to_thread(to.exists):
+        raise AlreadyThere(f"{to} exists already")
+    opened = await engine.tables(source)
+    progress("counting the books", 0)
+    books = await count_books(source, engine)
+    draft = to.with_name(f"{to.name}{UNFINISHED}")
+
+    def write() -> ArchiveManifest:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+            with opened() as tables, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                members = _write_members(archive, tables, progress)
+                manifest = ArchiveManifest(version=version, made_at=made_at, books=books, members=members)
+                archive.writestr(MANIFEST, json.dumps(asdict(manifest), indent=2))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(to)
+        flush_directory(to.parent)
+        return manifest
+
+    try:
+        return await asyncio.to_thread(write)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
+    except Exception:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+async def import_archive(
+    archive: Path, target: StorageOptions, engine: Engine, progress: Progress = no_progress
+) -> CopiedStorage:
+    """
+    Take an archive over into an empty storage, as a copy is (see `spool.transfer.copying`).
+
+    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as it was written.
+    """
+    progress("checking the archive", 0)
+    manifest = await asyncio.to_thread(check_archive, archive)
+    return await take(partial(_open_archive, archive), manifest.books, target, engine, progress)
+
+
+def check_archive(archive: Path) -> ArchiveManifest:
+    """What an archive says of itself, once every member of it was seen to be whole."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
+            names = {member.filename for member in opened.infolist()} - {MANIFEST}
+            if manifest.format != FORMAT:
+                raise NotAllowed(f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it")
+            if names != manifest.members.keys():
+                raise SpoolDamaged(f"{archive} is damaged: it has not the members that it names")
+            for name, digest in manifest.members.items():
+                with opened.open(name) as member:
+                    if file_digest(member, sha256).hexdigest() != digest:  # type: ignore[arg-type]
+                        raise SpoolDamaged(f"{archive} is damaged: {name} is not as it was written")
+    except OSError as error:
+        raise NotAllowed(f"{archive} cannot be read: {error.strerror}") from error
+    except (zipfile.BadZipFile, KeyError, ValueError, msgspec.ValidationError) as error:
+        raise NotAllowed(f"{archive} is no archive of a storage, or not all of one") from error
+    return manifest
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progress) -> dict[str, str]:
+    members = {SECRET: sha256(tables.secret).hexdigest()}
+    archive.writestr(SECRET, tables.secret)
+    for name in NAMES:
+        table = tables.table(name)
+        frames = _counted(name, table, progress)
+        members[f"{TABLES}{name}"] = _write_member(archive, f"{TABLES}{name}", frames)
+    for number, content in enumerate(tables.contents(), start=1):
+        name = f"{CONTENTS}{number}"
+        members[name] = _write_member(archive, name, [(content.id, content.head)], content.pieces)
+        progress("container files", number)
+    return members
+
+
+def _counted(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
+    """The columns, then the rows some at a time."""
+    yield list(table.columns)
+    done = 0
+    while part := list(islice(table.rows, AT_ONCE)):
+        yield part
+        done += len(part)
+        progress(name, done)
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
+    """The SHA-256 of what was written."""
+    compressor, sum = zstd.ZstdCompressor(), sha256()
+    with archive.open(name, "w", force_zip64=True) as member:
+
+        def put(packed: bytes) -> None:
+            sum.update(packed)
+            member.write(packed)
+
+        for of_kind in frames:
+            for frame in of_kind:
+                data = msgspec.msgpack.encode(frame)
+                put(compressor.compress(_LENGTH.pack(len(data)) + data))
+        put(compressor.flush())
+    return sum.hexdigest()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class ArchiveTables:
+    """See `spool.transfer.tables.KeptTables`."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.secret = archive.read(SECRET)
+        self._archive = archive
+
+    def table(self, name: str) -> KeptTable:
+        frames = self._frames(f"{TABLES}{name}")
+        return KeptTable(columns=next(frames), rows=(tuple(row) for part in frames for row in part))
+
+    def contents(self) -> Iterator[KeptContent]:
+        names = [name for name in self._archive.namelist() if name.startswith(CONTENTS)]
+        for name in names:
+            frames = self._frames(name)
+            id, head = next(frames)
+            yield KeptContent(id=id, head=head, pieces=frames)
+
+    def _frames(self, name: str) -> Iterator[Any]:
+        with self._archive.open(name) as member, zstd.ZstdFile(member) as packed:
+            while length := packed.read(_LENGTH.size):
+                (size,) = _LENGTH.unpack(length)
+                yield msgspec.msgpack.decode(packed.read(min(size, MAX_FRAME)))
+
+
+@contextmanager
+def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
+    """One that was checked."""
+    with zipfile.ZipFile(archive) as opened:
+        yield ArchiveTables(opened)

@@ -1,0 +1,60 @@
+"""A storage in one file: what is made of it says the same, and a file that is not whole makes nothing."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from spool.engines import engine_of
+from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
+from spool.transfer.archives import export_archive, import_archive
+from tests.spool.transfer.places import Places
+
+pytestmark = pytest.mark.asyncio
+
+
+async def exported(places: Places, name: str, to: Path) -> Path:
+    options = places.options[name]
+    engine = engine_of(options.storage.engine)
+    await export_archive(options, engine, to, version="1.2.3", made_at="2026-11-21T00:00:00Z")
+    return to
+
+
+async def imported(places: Places, archive: Path, name: str) -> None:
+    options = places.options[name]
+    await import_archive(archive, options, engine_of(options.storage.engine))
+
+
+async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: Path) -> None:
+    """From files into a database, and from there into files again."""
+    before = await places.said("files")
+    first = await exported(places, "files", tmp_path / "first.archive")
+    assert 0o600 == first.stat().st_mode & 0o777
+    with pytest.raises(AlreadyThere):
+        await exported(places, "files", first)
+    await imported(places, first, "postgres")
+    assert before == await places.said("postgres")
+    await imported(places, await exported(places, "postgres", tmp_path / "second.archive"), "other files")
+    assert before == await places.said("other files")
+    with pytest.raises(NotAllowed, match="not empty"):
+        await imported(places, first, "other files")
+
+
+async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_path: Path) -> None:
+    """Nor one that ends early, or is something else: nothing is begun before all of it was read."""
+    archive = await exported(places, "files", tmp_path / "archive")
+    whole = archive.read_bytes()
+    with zipfile.ZipFile(archive) as opened:
+        entries = opened.getinfo("tables/entries")
+    place = entries.header_offset + 100
+    for damaged in (
+        whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :],
+        whole[: len(whole) // 2],
+        b"something else",
+    ):
+        archive.write_bytes(damaged)
+        with pytest.raises((NotAllowed, SpoolDamaged), match="archive"):
+            await imported(places, archive, "other files")
+        assert not places.options["other files"].directory.exists()
