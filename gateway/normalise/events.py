@@ -13,6 +13,7 @@ import re
 from base64 import b64decode
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.item_count import check_count
 from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading import tags
@@ -99,6 +101,7 @@ def read_binary(body: bytes, headers: Mapping[str, str], *, takes_ids: bool) -> 
 def read(body: bytes, allowance: Allowance, *, takes_ids: bool) -> Generator[None, None, Events]:
     """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON."""
     events = Events(takes_ids)
+    yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
         if not len(item):
             yield

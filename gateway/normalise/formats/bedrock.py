@@ -59,6 +59,9 @@ class BedrockOutput(msgspec.Struct):
     outputTokenCount: Any = None
 
 
+_PACKED = (b'"awslogs"', b'"records"', b"\\u006", b"\\u007")
+
+
 class BedrockEvent(msgspec.Struct):
     timestamp: Any = None
     identity: BedrockIdentity | Other = None
@@ -88,6 +91,11 @@ def has_sign(members: Members) -> bool:
         or {"messageType", "logGroup"} <= members.keys()
         or any_inside(members, "records", "data")
     )
+
+
+def may_be_packed(body: bytes) -> bool:
+    """Also if the name of a wrapper is written with escapes."""
+    return any(sign in body for sign in _PACKED)
 
 
 def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
@@ -258,6 +266,7 @@ FORMAT = ItemFormat(
     event=BedrockEvent,
     calls=calls,
     unwrap=unwrap,
+    may_be_packed=may_be_packed,
     key_header="X-Amz-Firehose-Access-Key",
     answer=answer,
     answer_schemas={200: FIREHOSE_ANSWER},

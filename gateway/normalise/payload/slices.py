@@ -42,6 +42,12 @@ class Allowance:
         """For one more walk over the same body: its items are counted anew, and are held already."""
         return Allowance(self.max_items)
 
+    def ahead(self) -> Allowance:
+        """For a walk ahead of the reading, from here on: its items are counted for the bound alone."""
+        walk = self.again()
+        walk._items = self._items
+        return walk
+
     def count(self, items: int, size: int) -> None:
         """Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory."""
         self._items += items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final
 
 from gateway.normalise.formats.engine.declaration import Call, Count, ItemFormat, Items, Unreadable, explained
@@ -11,6 +12,7 @@ from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.item_count import check_count
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.ai_names import ai_names
@@ -22,7 +24,11 @@ MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 def read(format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
     """Read every item of the body; each `next` works through a slice of them."""
     outcome = Outcome(why=[] if options.explain else None)
-    for item in _items(format, body, Unfolding(allowance)):
+    unfolding = Unfolding(allowance)
+    counted = partial(_items, format, body, unfolding)
+    if (yield from check_count(body, counted, allowance, is_packed=format.may_be_packed(body))):
+        unfolding = Unfolding(allowance.again())  # what unfolds is held already
+    for item in _items(format, body, unfolding):
         if not len(item):
             yield
             continue

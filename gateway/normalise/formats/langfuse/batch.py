@@ -8,6 +8,7 @@ partial reports: `merger.py` merges them across batches. Inputs and outputs are 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -31,6 +32,7 @@ from gateway.normalise.formats.langfuse.usage import NamedUsage, cost_of_details
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.item_count import check_count
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.tags import is_secret
@@ -85,6 +87,7 @@ class _TraceEvent(msgspec.Struct):
 def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
     """Read one batch; BadPayload when its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None))
+    yield from check_count(body, partial(events_of, body), allowance)
     for item in events_of(body):
         if not len(item):
             yield

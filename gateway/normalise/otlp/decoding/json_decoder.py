@@ -34,6 +34,7 @@ from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload.item_count import may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
 from gateway.normalise.payload.slices import Allowance
 
@@ -112,7 +113,7 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogR
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
-    return _slices(body, schema.METRICS, names, _read_metric, allowance or Allowance())
+    return _slices(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
 
 
 def _slices(
@@ -122,10 +123,15 @@ def _slices(
     read: _Reader[T],
     allowance: Allowance,
     ends: TraceEnds | None = None,
+    count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
 ) -> Iterator[Slice[T]]:
+    """`count`: how many items one of those that the request lists holds, where it holds several."""
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.entries(body, decoder, names, allowance, into=entries):
         yield Slice()
+    if count is not None:
+        for _ in _check_count(body, entries, allowance, count):
+            yield Slice()
     if ends is not None:
         for _ in _note_ends(ends, entries, allowance):
             yield Slice()
@@ -144,6 +150,22 @@ def _slices(
                 if allowance.is_due(memoryview(raw).nbytes):
                     yield filling.cut()
     yield filling.cut()
+
+
+def _check_count(
+    body: bytes,
+    entries: Iterable[tuple[int, JsonResource | None, JsonScopes]],
+    allowance: Allowance,
+    count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
+) -> Iterator[None]:
+    """Refusal 413 for too many before one of them is read."""
+    if not (yield from may_hold_more(body, allowance.max_items)):
+        return
+    counted = allowance.ahead()
+    for raw in (raw for _, _, scopes in entries for _, _, items in scopes for raw in items):
+        counted.count((yield from count(raw, counted)), 0)
+        if counted.is_due(memoryview(raw).nbytes):
+            yield
 
 
 def _note_ends(
@@ -341,6 +363,16 @@ def _read_metric(
             _read_point(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
             if allowance.is_due(memoryview(encoded).nbytes):
                 yield
+
+
+def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
+    """Those of one that cannot be read are counted where it is read."""
+    try:
+        metric = yield from _metric(raw, allowance)
+    except (Malformed, BadPayload):
+        return 0
+    kinds = () if metric is None else [getattr(metric, kind) for kind in _KINDS]
+    return sum(len(data.dataPoints or ()) for data in kinds if data is not None)
 
 
 def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.decoding import trace_ends, wire_view
 from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, outside_of
 from gateway.normalise.otlp.decoding.slices import Malformed, Slice
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
-from gateway.normalise.otlp.decoding.wire_cut import Path, pieces
+from gateway.normalise.otlp.decoding.wire_cut import Path, check_count, pieces
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
@@ -53,6 +53,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Sp
     """The spans of an ExportTraceServiceRequest."""
     allowance = allowance or Allowance()
     ends = None
+    yield from _check_count(body, _PATH, allowance)
     if len(body) > trace_ends.LARGE:
         ends = yield from _trace_ends(body, allowance)
     for part in _slices(body, wire_view.TracesRequest, _spans, _PATH, allowance):
@@ -63,12 +64,21 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Sp
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
-    return _slices(body, wire_view.LogsRequest, _log_records, _PATH, allowance or Allowance())
+    allowance = allowance or Allowance()
+    yield from _check_count(body, _PATH, allowance)
+    yield from _slices(body, wire_view.LogsRequest, _log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
-    return _slices(body, wire_view.MetricsRequest, _data_points, _POINTS, allowance or Allowance())
+    allowance = allowance or Allowance()
+    yield from _check_count(body, _POINTS, allowance)
+    yield from _slices(body, wire_view.MetricsRequest, _data_points, _POINTS, allowance)
+
+
+def _check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[Slice[Any]]:
+    for _ in check_count(body, path, allowance):
+        yield Slice()
 
 
 def _slices(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE
@@ -20,6 +21,7 @@ Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a mess
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
 _TURN = 8192  # fields to walk over without a pause
+_FIELDS_AN_ITEM = 8  # that a walk ahead passes over, those of what is around the items among them
 _LARGEST_NUMBER = (1 << 29) - 1  # of a field
 _MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
 
@@ -146,6 +148,39 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
         walked += 1
         if walked % _TURN == 0:
             yield TURN
+
+
+def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+    """
+    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and then.
+
+    Also where only its last piece would be one too many: those before it are not read. What is no protobuf, or has too
+    many other fields, is left for the reading to say.
+    """
+    if len(body) > max(MAX_SLICE, 2 * allowance.max_items):
+        with suppress(BadPayload, _TooManyFields):
+            yield from _walk(memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items])
+
+
+class _TooManyFields(Exception):
+    """The walk ahead would take as long as the reading."""
+
+
+def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]) -> Iterator[bytes]:
+    wanted, is_message = _tags(path[0]), isinstance(path[0], int)  # one of several kinds is no item of its own
+    at = 0
+    while at < len(message):
+        tag, start, at = _field(message, at)
+        left[0] -= 1
+        if left[0] % _TURN == 0:
+            if left[0] < 0:
+                raise _TooManyFields
+            yield TURN
+        if tag in wanted:
+            if is_message:
+                allowance.count(1, 0)
+            if path[1:]:
+                yield from _walk(message[start:at], path[1:], allowance, left)
 
 
 def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
