@@ -76,6 +76,11 @@ _MOST_TAGS = 1024
 _MOST_SETS, _LARGEST_SET = 4096, 512  # of tags, and bytes of one that is kept
 
 
+def request_of(fields: Iterable[bytes]) -> bytes:
+    """An ExportTraceServiceRequest of spans that were encoded before."""
+    return wire.field(1, RESOURCE + wire.field(2, b"".join([_SCOPE, *fields])))
+
+
 class SpanEncoder:
     """Keeps what it has encoded before; one for each destination."""
 
@@ -86,11 +91,15 @@ class SpanEncoder:
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
         """An ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
-        spans = [_SCOPE]
+        return request_of([self.fields(records)])
+
+    def fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
+        """The spans of some records as they stand in a request; `request_of` joins them."""
+        spans: list[bytes] = []
         for record, committed_at in records:
             span = self.span(record, committed_at)
             spans += (b"\x12", wire.length(len(span)), span)
-        return wire.field(1, RESOURCE + wire.field(2, b"".join(spans)))
+        return b"".join(spans)
 
     def span(self, record: Inference, committed_at: float) -> bytes:
         """One span, without the head of the field it stands in."""

@@ -8,6 +8,7 @@ would send the first again. Each part has a key of its own, so neither is ever r
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -20,7 +21,7 @@ from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import metrics_request
 from exporters.otlp.partial import rejected
-from exporters.otlp.spans import SpanEncoder
+from exporters.otlp.spans import SpanEncoder, request_of
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Inference, UsageMetric
@@ -28,6 +29,7 @@ from spool.record import Inference, UsageMetric
 CONTENT_TYPE = "application/x-protobuf"
 TRACES = "traces"
 METRICS = "metrics"
+TURN = 64  # spans that are encoded in one turn of the event loop
 
 
 class Target(Protocol):
@@ -105,9 +107,18 @@ class TelemetryExporter:
                 return encoding.unpacked(answer, compresses=compresses)
         points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
         try:
-            body = self._spans.request(spans) if spans else metrics_request(points)
+            body = await self._traces_request(spans) if spans else metrics_request(points)
         except (ValueError, OverflowError, IndexError, struct.error) as error:
             # A number too large for OTLP: only this record is at fault, the others of the delivery must go
             # on.
             raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error
         return Encoded(body, len(body), is_compressed=False)
+
+    async def _traces_request(self, spans: Sequence[tuple[Inference, float]]) -> bytes:
+        """The event loop gets its turns: a whole delivery takes 5 to 10 ms, and senders would wait for it."""
+        fields: list[bytes] = []
+        for start in range(0, len(spans), TURN):
+            if start:
+                await asyncio.sleep(0)
+            fields.append(self._spans.fields(spans[start : start + TURN]))
+        return request_of(fields)
