@@ -14,11 +14,11 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from secrets import token_bytes
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.intake.shadows import Reporter, Shadows, reporters_of
 from gateway.intake.take_backs import TakeBacks

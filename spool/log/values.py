@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from spool.disks.mounts import FSYNC, Mount
 from spool.identity import Identity
@@ -24,9 +26,12 @@ class CounterPoint:
     template: UsageMetric  # id, value, start_time and end_time are filled by the log
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """What one request (or file) adds to one topic. The terms obey the equations of spool.log.books."""
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What one request (or file) adds to one topic. The terms obey the equations of spool.log.books.
+
+    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to make.
+    """
 
     topic: str
     received: int
@@ -34,8 +39,8 @@ class Submission:
     records: Sequence[Record] = ()
     identities: Sequence[Identity] = ()  # one per record
     points: Sequence[CounterPoint] = ()
-    ignored: Mapping[str, int] = field(default_factory=dict)
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = {}
+    rejected: Mapping[str, int] = {}
     pending: int = 0  # partial reports that began to wait, less those that were completed or released
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
