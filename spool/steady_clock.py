@@ -20,13 +20,14 @@ EARLIEST = 1_767_225_600.0  # 2026: a clock before this has never been set
 STOPPED_S = 86_400.0  # a start so long after the last commit may have a clock that is ahead
 WITNESSES = 5  # of the last nine: calls that agree with one another
 NEAR_S = 600.0  # how far apart they may be: calls are reported some time after they began
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _log = logging.getLogger(__name__)
 
 
 def time_since_boot() -> float:
     """Seconds that only go forward, also while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_SINCE_BOOT)
 
 
 class SteadyClock:
@@ -63,9 +64,8 @@ class SteadyClock:
 
     def now(self) -> float:
         timer, wall = self._timer(), self._source.now()
-        step = wall - timer - self._offset
-        was_moved = abs(wall - timer - self._wall_offset) > self._step_limit_s
-        self._wall_offset = wall - timer
+        before, self._wall_offset = self._wall_offset, wall - timer
+        step = self._wall_offset - self._offset
         if -self._step_limit_s <= step <= self._step_limit_s:
             self._offset += step
             self._was_set = True
@@ -73,6 +73,7 @@ class SteadyClock:
                 self._stepped_at = None
                 _log.warning("the clock is back where it was", extra={"action": "clock_back"})
             return wall
+        was_moved = abs(self._wall_offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
             self._hold_back(timer)
             return self._believe(timer, wall, "it was not set before")

@@ -28,6 +28,7 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 
 WINDOW_S = 3600.0
+NOTED_S = 1.0  # the times of reports are this exact
 MAX_REPORTERS = 200_000
 REMEMBERED = 200_000  # newest records looked at after a start
 KEEP_EVERY_S = 600.0  # a reporter is kept once in this time: so much earlier the others may forget it
@@ -98,7 +99,7 @@ class Shadows:
         self._clock = clock
         self._default_user = default_user
         self._last_reports: dict[Reporter, float] = {}
-        self._noted: set[tuple[str | None, ...]] = set()  # who told calls at `_noted_at`: a payload repeats itself
+        self._noted: set[tuple[str | None, ...]] = set()  # who told calls since `_noted_at`: senders repeat themselves
         self._noted_at = 0.0
         self._heard = heard
         self._kept_at: dict[Reporter, float] = {}
@@ -112,7 +113,7 @@ class Shadows:
         `default_user` is the user whom a report of the same sender is put down to when it names none itself.
         """
         when = self._clock.now() if at is None else at
-        if when != self._noted_at:
+        if not 0 <= when - self._noted_at < NOTED_S:
             self._noted.clear()
             self._noted_at = when
         source, session, tags = record.source, record.session, record.tags

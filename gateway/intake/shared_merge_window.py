@@ -9,7 +9,6 @@ import asyncio
 import copy
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 
 from gateway.authentication.access import Bearer
@@ -75,8 +74,8 @@ class SharedMergeWindow:
                         raise
                 else:
                     break
-        for each in fields(Outcome):
-            setattr(outcome, each.name, getattr(merged, each.name))
+        for name in Outcome.__struct_fields__:
+            setattr(outcome, name, getattr(merged, name))
         return receipt
 
     async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender) -> Receipt:

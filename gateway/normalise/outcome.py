@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -55,8 +54,7 @@ _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
@@ -67,20 +65,20 @@ class Outcome:
     topic: str = AI_TELEMETRY
     received: int = 0
     split: int = 0
-    records: list[AiRecord] = field(default_factory=list)
-    identities: list[Identity] = field(default_factory=list)
-    points: list[CounterPoint] = field(default_factory=list)
-    ignored: Counter[str] = field(default_factory=Counter)
-    rejects: list[Reject] = field(default_factory=list)
-    unrecognised: list[tuple[str, ...]] = field(default_factory=list)
+    records: list[AiRecord] = []
+    identities: list[Identity] = []
+    points: list[CounterPoint] = []
+    ignored: Counter[str] = msgspec.field(default_factory=Counter)
+    rejects: list[Reject] = []
+    unrecognised: list[tuple[str, ...]] = []
     left_out: int = 0  # tags that were over a bound or under a content name
-    forwarded: set[int] = field(default_factory=set)  # places in `records` of those from another Tollhouse
-    named: dict[int, str] = field(default_factory=dict)  # place in `records` -> device named by its resource
-    named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
-    sessions: set[tuple[str, str | None, str]] = field(default_factory=set)  # see `note_session`
+    forwarded: set[int] = set()  # places in `records` of those from another Tollhouse
+    named: dict[int, str] = {}  # place in `records` -> device named by its resource
+    named_points: dict[int, str] = {}  # the same for `points`
+    sessions: set[tuple[str, str | None, str]] = set()  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
-    dropped: list[Dropped] = field(default_factory=list)  # beside `why`
-    packed: list[bytes] = field(default_factory=list)  # finished records and points, until `parts`
+    dropped: list[Dropped] = []  # beside `why`
+    packed: list[bytes] = []  # finished records and points, until `parts`
     count: int = 0  # of them in `packed`
     is_last: bool = True  # of the parts of its payload
 
@@ -168,4 +166,4 @@ class Outcome:
             part = _part.decode(self.packed.pop())
             received = len(part.records) + len(part.points)
             yield Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(part))
-        yield replace(self, received=self.received - self.count)
+        yield msgspec.structs.replace(self, received=self.received - self.count)

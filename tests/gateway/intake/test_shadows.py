@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.intake.shadows import STEP, WINDOW_S, Shadows
+from gateway.intake.shadows import NOTED_S, STEP, WINDOW_S, Shadows
 from spool import memory
 from spool.clock import SystemClock
 from spool.identity import of_call
@@ -65,6 +65,19 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
     shadows.note(event(session="s1", user="u1"))
     shadows.shade(metric)
     assert shadow == metric.shadow
+
+
+def test_the_hour_begins_with_the_last_event() -> None:
+    """Events that follow one another closely are not all noted; the time of the last is known to the second."""
+    clock = SetClock()
+    shadows = Shadows(clock)
+    for _ in range(40):
+        shadows.note(event(session="s1"))
+        clock.time += NOTED_S / 8
+    clock.time += WINDOW_S - NOTED_S - NOTED_S / 8
+    metric = counter(session="s1")
+    shadows.shade(metric)
+    assert metric.shadow
 
 
 def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from gateway.normalise.outcome import Reject
 
@@ -19,14 +20,13 @@ class Malformed(ValueError):
     """One item that cannot be read. Its message names a field."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Slice(Generic[T]):
+class Slice(msgspec.Struct, Generic[T], kw_only=True):
     """`received` counts what is in `items`, `rejects` and `ignored` together."""
 
     received: int = 0
-    items: list[tuple[int, T]] = field(default_factory=list)  # place in the payload (from 0) and item
-    rejects: list[Reject] = field(default_factory=list)  # malformed items; their neighbours are kept
-    ignored: Counter[str] = field(default_factory=Counter)  # points that cannot count
+    items: list[tuple[int, T]] = []  # place in the payload (from 0) and item
+    rejects: list[Reject] = []  # malformed items; their neighbours are kept
+    ignored: Counter[str] = msgspec.field(default_factory=Counter)  # points that cannot count
     ended: frozenset[str] = frozenset()  # of a large payload: traces that no later slice holds a span of
 
 
