@@ -45,6 +45,7 @@ def setting(
 
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
+NO_POOLER, TRANSACTION = "none", "transaction"
 SHARED = ("hold", "duplicate_window", "duplicate_ids", "retention")  # of [spool]: the same on all nodes of one storage
 
 
@@ -68,7 +69,9 @@ class StorageSettings:
         choices=(REPLICATED, PLATFORM, LOCAL),
     )
     pooler: str = setting(
-        "none", "`transaction`: between Tollhouse and PostgreSQL is a pgbouncer", choices=("none", "transaction")
+        NO_POOLER,
+        "`transaction`: between Tollhouse and PostgreSQL is a pgbouncer",
+        choices=(NO_POOLER, TRANSACTION),
     )
     commit_timeout: Duration = setting(10.0, "how long a commit waits for the standby", edge="503", least=1)
     node_name: str = setting("", "how this node is shown; empty: the name of the machine")

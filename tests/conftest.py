@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from tests.spool.postgres_cluster import (
     cluster,
     fresh_schema,
+    new_pooled_schema,
     new_schema,
     pair,
     pooler,
@@ -16,7 +17,17 @@ from tests.spool.postgres_cluster import (
 )
 
 # Fixtures for whoever tests PostgreSQL's engine.
-__all__ = ["cluster", "fresh_schema", "new_schema", "pair", "pooler", "schemas", "unmade_schema", "unmade_schemas"]
+__all__ = [
+    "cluster",
+    "fresh_schema",
+    "new_pooled_schema",
+    "new_schema",
+    "pair",
+    "pooler",
+    "schemas",
+    "unmade_schema",
+    "unmade_schemas",
+]
 
 settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tollhouse")

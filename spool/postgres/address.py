@@ -11,7 +11,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.installation import SIZE, make_secret
 from spool.postgres.database import Database, parsed
-from spool.settings import StorageSettings
+from spool.settings import TRANSACTION, StorageSettings
 
 LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones
 
@@ -22,7 +22,7 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
         read_dsn(settings),
         schema=settings.schema,
         clock=clock,
-        pooled=settings.pooler == "transaction",
+        pooled=settings.pooler == TRANSACTION,
         commit_timeout_s=settings.commit_timeout,
     )
 

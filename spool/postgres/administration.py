@@ -14,8 +14,10 @@ from spool.postgres.facts import agree, change_settings, read_incarnation, read_
 from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
 from spool.postgres.migrations import VERSION, found_version, migrate
 from spool.postgres.transfer.unfinished import is_marked
-from spool.settings import REPLICATED, SHARED, SpoolSettings, StorageSettings
+from spool.settings import NO_POOLER, REPLICATED, SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration
+
+TESTED_POOLER = "pgbouncer 1.18, pool_mode = transaction"
 
 LOOK = """
     SELECT current_setting('server_version'), current_setting('synchronous_standby_names'),
@@ -83,6 +85,8 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
         "own_version": VERSION,
         "bytes": int(size),
         "durability": storage.durability,
+        "pooler": storage.pooler,
+        **({} if storage.pooler == NO_POOLER else {"pooler_tested": TESTED_POOLER}),
         "synchronous_standby_names": standbys,
         "synchronous_standbys": "unknown: GRANT pg_monitor to the role" if connected is None else connected,
         "answer_ms": round(elapsed_s * 1000, 1),

@@ -1,7 +1,7 @@
 """
 One PostgreSQL: the connections of one process to it, each on a thread, and what its errors mean to a caller.
 
-Everything that is kept there goes through here; no other module imports psycopg.
+Everything that is kept there goes through here; beside connections/ no other module imports psycopg.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from psycopg.types.string import StrDumperUnknown
 
 from spool.clock import Clock, SystemClock
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
+from spool.postgres.connections.pooled import READ_COMMITTED, PooledConnection
+from spool.postgres.connections.watched import WatchedConnection
 from spool.postgres.server.reachability import Reachability
 from spool.steady_clock import SteadyClock
 
@@ -71,7 +73,7 @@ CONNECTING: dict[str, Any] = {
     "tcp_user_timeout": 5000,
     "target_session_attrs": "read-write",
 }
-READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
 CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
 STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
@@ -79,6 +81,7 @@ LOOK_S = 1.0  # between looks at what takes long
 # A transaction that changes no table: its commit waits until the standby has everything that was committed before.
 BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
 TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
+NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
 NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
 
 OLD_PRIMARY = (
@@ -123,19 +126,6 @@ class _Target:
             yield make_conninfo(self.dsn, **dict(zip(names, one, strict=True)))
 
 
-class _WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """`awaits_since`: since when it waits for an answer of the server, None while it does not."""
-
-    awaits_since: float | None = None
-
-    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        self.awaits_since = time.monotonic()
-        try:
-            return super().wait(gen, *arguments, **options)
-        finally:
-            self.awaits_since = None
-
-
 class _TextDumper(StrDumperUnknown):
     """Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit."""
 
@@ -148,12 +138,14 @@ class _Session:
 
     def __init__(self, target: _Target, address: str, task: str) -> None:
         self._target = target
-        parameters = dict(CONNECTING, application_name=f"tollhouse {task}")
-        if not target.pooled:  # a pooler hands the connection to others and passes no options on
-            parameters["options"] = " ".join(_option(*setting) for setting in target.settings.items())
-        self.connection = _WatchedConnection.connect(
-            address, autocommit=True, prepare_threshold=None if target.pooled else 5, **parameters
-        )
+        parameters = dict(CONNECTING, application_name=f"tollhouse {task}", autocommit=True)
+        self.connection: WatchedConnection
+        if target.pooled:  # a pooler hands the session to others and passes no options on
+            self.connection = pooled = PooledConnection.connect(address, prepare_threshold=None, **parameters)
+            pooled.settings = target.settings
+        else:
+            options = " ".join(_option(*setting) for setting in target.settings.items())
+            self.connection = WatchedConnection.connect(address, options=options, **parameters)
         self._socket = socket.socket(fileno=os.dup(self.connection.pgconn.socket))
         self._lock = threading.Lock()
         self.connection.adapters.register_dumper(str, _TextDumper)
@@ -195,7 +187,7 @@ class _Session:
 
     def transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self.connection
-        self._begin(READ_COMMITTED.decode())
+        self._begin(READ_COMMITTED)
         try:
             result = work(connection)
         except BaseException:
@@ -226,7 +218,7 @@ class _Session:
         return result
 
     def snapshot(self, work: Callable[[Connection], T]) -> T:
-        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._begin(SNAPSHOT)
         try:
             return work(self.connection)
         finally:
@@ -245,7 +237,7 @@ class _Session:
 
     def begin_long(self) -> None:
         """A snapshot that may stand still while what was read is written elsewhere."""
-        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._begin(SNAPSHOT)
         for name in LIMITS:
             self.connection.execute(f"SET LOCAL {name} = 0".encode())
 
@@ -263,12 +255,11 @@ class _Session:
         with self._lock, suppress(OSError):  # closed by either side meanwhile
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _begin(self, statement: str) -> None:
-        if self._target.pooled:
-            local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in self._target.settings.items())
-            self.connection.execute((statement + local).encode())
+    def _begin(self, statement: bytes) -> None:
+        if isinstance(self.connection, PooledConnection):
+            self.connection.begin(statement)
         else:
-            self.connection.execute(statement.encode())
+            self.connection.execute(statement)
         self._notices.clear()
 
     def _roll_back(self) -> None:
@@ -482,7 +473,8 @@ class Lane:
         try:
             session = self._newest(sessions)
         except psycopg.Error as error:
-            why = f"the database cannot be reached: {_said(error)}"
+            hint = ' (behind a pooler set storage.pooler = "transaction")' if NO_OPTIONS in str(error) else ""
+            why = f"the database cannot be reached: {_said(error)}{hint}"
             self._reachability.pause.failed(why)
             raise SpoolUnavailable(why) from error
         self._reachability.pause.over()

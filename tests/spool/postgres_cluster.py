@@ -18,14 +18,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from spool.clock import Clock
+from spool.postgres.database import Database
 from spool.postgres.migrations import VERSIONS
-from spool.settings import LOCAL, POSTGRES, StorageSettings
+from spool.settings import LOCAL, NO_POOLER, POSTGRES, TRANSACTION, StorageSettings
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -34,10 +36,40 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "logging_collector": "off",
 }
-# For tests of what is kept, not of what survives: nothing waits for the disk.
 STANDBY = "standby"
+# For tests of what is kept, not of what survives: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+# What an operator may have set, and no promise may rest upon. Nor do statements have limits by themselves.
+CARELESS = {"synchronous_commit": "local", "default_transaction_isolation": "repeatable read"}
+# Refuses what Tollhouse writes without its own settings, which are then in no danger of being forgotten for one verb.
+# A migration alone takes as long as it takes.
+GUARD = """
+    CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      IF current_setting('application_name') LIKE 'tollhouse %'
+         AND (current_setting('synchronous_commit') = 'local' OR current_setting('lock_timeout') = '0'
+              OR current_setting('idle_in_transaction_session_timeout') = '0'
+              OR current_setting('transaction_isolation') <> 'read committed'
+              OR (current_setting('statement_timeout') = '0'
+                  AND current_setting('idle_in_transaction_session_timeout') <> '30s'))
+      THEN
+        RAISE EXCEPTION 'written without the settings that each transaction has to have: %', TG_RELID::regclass;
+      END IF;
+      RETURN NULL;
+    END $$;
+    CREATE FUNCTION public.guard_tables() RETURNS event_trigger LANGUAGE plpgsql AS $$
+    DECLARE made record;
+    BEGIN
+      FOR made IN SELECT objid::regclass AS name FROM pg_event_trigger_ddl_commands() WHERE command_tag = 'CREATE TABLE'
+      LOOP
+        EXECUTE format('CREATE TRIGGER guard AFTER INSERT OR UPDATE OR DELETE ON %s'
+                       ' FOR EACH STATEMENT EXECUTE FUNCTION public.guard()', made.name);
+      END LOOP;
+    END $$;
+    CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
 UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"  # where `make test` puts the packages without being root
+# With TOLLHOUSE_POOLER=transaction (`make soak`) every test that takes a schema meets pgbouncer before it.
+BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
 _NUMBERS = itertools.count()
 
 
@@ -47,6 +79,15 @@ class Schema:
 
     dsn: str
     name: str
+    pooler: str = NO_POOLER
+
+    def behind(self, pooler: str) -> Schema:
+        """The same one through pgbouncer."""
+        return replace(self, dsn=pooler, pooler=TRANSACTION)
+
+    def database(self, *, clock: Clock | None = None) -> Database:
+        """Its connections; whoever opens it closes it."""
+        return Database(self.dsn, schema=self.name, clock=clock, pooled=self.pooler != NO_POOLER)
 
     def settings(self, directory: Path) -> StorageSettings:
         """Those of a node of an installation that has the schema; its files are in `directory`."""
@@ -54,7 +95,12 @@ class Schema:
         dsn_file.write_text(self.dsn)
         secret_file.write_bytes(b"s" * 32)
         return StorageSettings(
-            engine=POSTGRES, dsn_file=dsn_file, schema=self.name, secret_file=secret_file, durability=LOCAL
+            engine=POSTGRES,
+            dsn_file=dsn_file,
+            schema=self.name,
+            secret_file=secret_file,
+            durability=LOCAL,
+            pooler=self.pooler,
         )
 
 
@@ -263,18 +309,19 @@ def folder() -> Iterator[Path]:
 def cluster() -> Iterator[Server]:
     """One server for all tests of a process, without the flushes that only a crash of the machine needs."""
     with folder() as path:
-        server = Server(path, NOT_DURABLE)
+        server = Server(path, NOT_DURABLE | CARELESS)
         server.initialise()
         server.start()
         try:
+            server.execute(GUARD)
             yield server
         finally:
             server.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pooler(cluster: Server) -> Iterator[str]:
-    """The address of a pgbouncer before the shared server, which gives a connection for a transaction at a time."""
+    """The address of a pgbouncer before the shared server: all share two sessions, for a transaction each."""
     program = pooler_program()
     if program is None:
         pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
@@ -342,14 +389,16 @@ class Schemas:
     A schema that was used is emptied for the next test: it is again as the migrations made it.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, pooler: str | None) -> None:
         self._dsn = server.dsn
+        self._pooler = pooler
         self._connection = psycopg.connect(server.dsn, autocommit=True)
         self._connection.execute("SET client_min_messages = warning; SET lock_timeout = '10s'")
         self._free: list[Schema] = []
 
     def take(self) -> Schema:
-        return self._free.pop() if self._free else Schema(dsn=self._dsn, name=f"test_{next(_NUMBERS)}")
+        schema = self._free.pop() if self._free else Schema(dsn=self._dsn, name=f"test_{next(_NUMBERS)}")
+        return schema.behind(self._pooler) if self._pooler else schema
 
     def give_back(self, schema: Schema) -> None:
         """Once nobody has it open any more."""
@@ -384,9 +433,9 @@ def first_state(schema: str) -> tuple[set[str], list[str]]:
 
 
 @pytest.fixture(scope="session")
-def schemas(cluster: Server) -> Iterator[Schemas]:
+def schemas(cluster: Server, request: pytest.FixtureRequest) -> Iterator[Schemas]:
     """The schemas of the shared server that tests use in turn."""
-    opened = Schemas(cluster)
+    opened = Schemas(cluster, request.getfixturevalue("pooler") if BEHIND_POOLER else None)
     yield opened
     opened.close()
 
@@ -403,6 +452,12 @@ def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
     yield take
     for schema in taken:
         schemas.give_back(schema)
+
+
+@pytest.fixture
+def new_pooled_schema(new_schema: Callable[[], Schema], pooler: str) -> Callable[[], Schema]:
+    """Gives such schemas, to be opened through pgbouncer."""
+    return lambda: new_schema().behind(pooler)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every engine under one suite: whatever a test here claims, it claims for SQLite and for memory."""
+"""Every engine under one suite: whatever a test here claims, it claims for each of them, and behind a pooler too."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from spool.storage import StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
-from tests.spool.ledger.engines import ENGINES, Ledgers
+from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
+EVERY_ENGINE = [*ENGINES, POOLED]
 
 
 @pytest.fixture
@@ -47,12 +48,12 @@ def observed() -> Observed:
     return Observed()
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
+@pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def open_spool(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
 ) -> AsyncIterator[Opener]:
     """Opens a fresh spool with some settings; records are closed at once unless a test says otherwise."""
-    new_schema = request.getfixturevalue("new_schema") if request.param == "postgres" else None
+    new_schema = schemas_of(request.param, request) if request.param in (POSTGRES, POOLED) else None
     opened: list[Spool] = []
     async with AsyncExitStack() as stack:
 
@@ -77,7 +78,7 @@ async def open_node(
     stack: AsyncExitStack, schema: Schema, settings: SpoolSettings, clock: MovedClock, observed: Observed
 ) -> PostgresSpool:
     """A node on a schema; the stack closes what the node does not."""
-    database = Database(schema.dsn, schema=schema.name, clock=clock)
+    database = schema.database(clock=clock)
     stack.push_async_callback(database.close)
     await migrate(database)
     leases = PostgresLeases(database, clock, name="one", version="0")
@@ -87,7 +88,7 @@ async def open_node(
     )
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
+@pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def open_registry(
     request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
 ) -> AsyncIterator[RegistryOpener]:
@@ -95,11 +96,12 @@ async def open_registry(
     opened: list[Registry] = []
     in_memory = MemoryRegistry()
     async with AsyncExitStack() as stack:
-        if request.param == "postgres":
-            database = await stack.enter_async_context(migrated(request.getfixturevalue("fresh_schema")))
+        is_postgres = request.param in (POSTGRES, POOLED)
+        if is_postgres:
+            database = await stack.enter_async_context(migrated(schemas_of(request.param, request)()))
 
         async def opener(*, secret: bytes = SECRET) -> Registry:
-            if request.param == "postgres":
+            if is_postgres:
                 store: RegistryStore = PostgresRegistry(database)
             else:
                 store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
@@ -114,7 +116,7 @@ async def open_registry(
 @asynccontextmanager
 async def migrated(schema: Schema) -> AsyncIterator[Database]:
     """A database whose schema is made."""
-    database = Database(schema.dsn, schema=schema.name)
+    database = schema.database()
     try:
         await migrate(database)
         yield database
@@ -131,15 +133,17 @@ async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
 
 @pytest_asyncio.fixture(params=ENGINES)
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
+    """Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()
 
 
-@pytest.fixture(params=list(engines.ENGINES))
+@pytest.fixture(params=[*engines.ENGINES, POOLED])
 def options(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> StorageOptions:
     """How a whole storage of each engine is opened; `options.storage.engine` names it."""
-    storage = StorageSettings(engine=request.param)
-    if request.param == engines.POSTGRES:
-        storage = request.getfixturevalue("fresh_schema").settings(tmp_path)
+    if request.param in (POSTGRES, POOLED):
+        storage = schemas_of(request.param, request)().settings(tmp_path)
+    else:
+        storage = StorageSettings(engine=request.param)
     return StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock, storage=storage)

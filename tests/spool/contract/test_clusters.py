@@ -33,7 +33,8 @@ from spool.sqlite.clusters import SqliteClusters
 from spool.sqlite.database import Database
 from spool.sqlite.migrations import migrate, script
 from tests.moved_clock import MovedClock
-from tests.spool.contract.conftest import migrated
+from tests.spool.contract.conftest import EVERY_ENGINE, migrated
+from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
 
 WHOLE = Reported(
     account="123", region="eu", name="mill", state="init_ok", chart_version="1.2", agent_version="1.3",
@@ -44,13 +45,13 @@ ADA = Actor("ada", "127.0.0.1")
 HEARD = Reported(account="123", region="eu", name="mill")
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
+@pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
     if request.param == "memory":
         yield MemoryClusters()
         return
-    if request.param == "postgres":
-        async with migrated(request.getfixturevalue("fresh_schema")) as postgres:
+    if request.param in (POSTGRES, POOLED):
+        async with migrated(schemas_of(request.param, request)()) as postgres:
             yield PostgresClusters(postgres)
         return
     database = await Database.open(

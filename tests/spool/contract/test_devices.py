@@ -32,7 +32,8 @@ from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.migrations import migrate, script
-from tests.spool.contract.conftest import migrated
+from tests.spool.contract.conftest import EVERY_ENGINE, migrated
+from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
 
 ACTOR = Actor("fleet", "127.0.0.1")
 
@@ -79,13 +80,13 @@ class Counted:
         return await self.rows.names()
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory", "postgres"])
+@pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
     if request.param == "memory":
         yield Counted(MemoryDevices())
         return
-    if request.param == "postgres":
-        async with migrated(request.getfixturevalue("fresh_schema")) as postgres:
+    if request.param in (POSTGRES, POOLED):
+        async with migrated(schemas_of(request.param, request)()) as postgres:
             yield Counted(PostgresDevices(postgres))
         return
     database = await Database.open(

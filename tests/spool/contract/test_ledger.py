@@ -27,7 +27,7 @@ from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
-from tests.spool.ledger.engines import ENGINES, MEMORY, POSTGRES, SQLITE, Ledgers
+from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 
 DAY = 24 * HOUR
@@ -724,7 +724,7 @@ def _broken(*_: object) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+@pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
     """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
     log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
@@ -745,7 +745,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+@pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
     """A process that follows later has nothing to count, and learns how far the others are."""
     log, behind = FakeLog(), FakeLog()
@@ -764,7 +764,7 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("ledgers", [POSTGRES], indirect=True)
+@pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

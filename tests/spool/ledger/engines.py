@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,18 @@ from tests.spool.ledger_log import FakeClock
 from tests.spool.postgres_cluster import Schema
 
 SQLITE, MEMORY, POSTGRES = ENGINES = ("sqlite", "memory", "postgres")
+POOLED = "postgres behind pgbouncer"
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_hours; DELETE FROM {schema}.ledger_days; DELETE FROM {schema}.ledger_keys;
     DELETE FROM {schema}.ledger_periods; DELETE FROM {schema}.ledger_state;
     INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
+
+
+def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:
+    """Gives schemas to open one of the two engines on PostgreSQL in."""
+    found: Callable[[], Schema] = request.getfixturevalue("new_pooled_schema" if engine == POOLED else "new_schema")
+    return found
 
 
 class Ledgers:
@@ -40,7 +48,7 @@ class Ledgers:
     @classmethod
     def of(cls, engine: str, request: pytest.FixtureRequest, directory: Path) -> Ledgers:
         """A server is started for the engine that needs one alone."""
-        return cls(engine, directory, request.getfixturevalue("fresh_schema") if engine == POSTGRES else None)
+        return cls(engine, directory, schemas_of(engine, request)() if engine in (POSTGRES, POOLED) else None)
 
     async def open(self, *, clock: Clock | None = None, **options: Any) -> Ledger:
         clock = clock or FakeClock()
@@ -62,8 +70,8 @@ class Ledgers:
             return await SqliteLedger.open(self._directory, clock)
         if self._database is None:
             assert self._schema is not None
-            self._database = database = Database(self._schema.dsn, schema=self._schema.name)
-            await database.run(lambda connection: _begin(database, connection))
+            self._database = database = self._schema.database()
+            await database.transaction(lambda connection: _begin(database, connection))
         return PostgresLedger(self._database)
 
 

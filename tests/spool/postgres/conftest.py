@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 from spool.postgres.database import Database
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import BEHIND_POOLER, Schema
 
 
 @pytest_asyncio.fixture
-async def database(unmade_schema: Schema) -> AsyncIterator[Database]:
+async def database(unmade_schema: Schema, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An open database whose schema is not made yet."""
-    opened = Database(unmade_schema.dsn, schema=unmade_schema.name)
+    schema = unmade_schema.behind(request.getfixturevalue("pooler")) if BEHIND_POOLER else unmade_schema
+    opened = schema.database()
     yield opened
     await opened.close()

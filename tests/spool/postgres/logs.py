@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
@@ -48,7 +48,7 @@ async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> Async
         async def opener(
             *, durability: str = LOCAL, confirmed: ConfirmedCommits | None = None, **changes: Any
         ) -> PostgresLog:
-            database = Database(schema.dsn, schema=schema.name, clock=clock)
+            database = schema.database(clock=clock)
             stack.push_async_callback(database.close)
             await migrate(database)
             log = PostgresLog(

@@ -83,7 +83,9 @@ async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> 
     """No schema, or no standby where one is promised."""
     assert "storage init" in str((await status(storage))["problem"])
     await make(storage, SETTINGS)
-    assert (await status(storage))["problem"] == ""
+    found = await status(storage)
+    assert (found["problem"], found["pooler"]) == ("", "none") and "pooler_tested" not in found
+    assert "pgbouncer" in str((await status(replace(storage, pooler="transaction")))["pooler_tested"])
     assert "the standby is gone" in str((await status(replace(storage, durability="replicated")))["problem"])
 
 

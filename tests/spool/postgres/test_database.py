@@ -66,13 +66,13 @@ async def test_an_error_that_the_work_hides_commits_nothing(database: Database, 
     assert await kept(database) == []
 
 
-async def test_a_snapshot_is_of_one_moment(database: Database, table: str) -> None:
+async def test_a_snapshot_is_of_one_moment(database: Database, table: str, cluster: Server) -> None:
     """What others commit meanwhile is not seen by a snapshot, and is seen by the next statement of a read."""
     text = database.sql("SELECT count(*) FROM {schema}.kept")
 
     def counts(connection: Connection, n: int) -> list[object]:
         before = connection.execute(text).fetchone()
-        with psycopg.connect(connection.info.dsn, autocommit=True) as other:
+        with psycopg.connect(cluster.dsn, autocommit=True) as other:
             inserted(database, n, other)
         return [before, connection.execute(text).fetchone()]
 
@@ -220,8 +220,8 @@ async def test_no_server_is_unavailable() -> None:
 
 async def test_time_is_the_databases_unless_a_test_moves_it(unmade_schema: Schema) -> None:
     """An SQL text asks for the time with {now}: a moved clock's where there is one."""
-    moved = Database(unmade_schema.dsn, schema=unmade_schema.name, clock=MovedClock(7.0))
-    real = Database(unmade_schema.dsn, schema=unmade_schema.name)
+    moved = unmade_schema.database(clock=MovedClock(7.0))
+    real = unmade_schema.database()
     assert await told_time(moved) == 7.0
     before = await told_time(real)
     assert 7.0 < before < await told_time(real)
@@ -271,8 +271,8 @@ async def test_a_commit_waits_whatever_the_role_says(unmade_schema: Schema, clus
     try:
         expected = [[("on",)], [("read committed",)]]
         assert expected == await careless.transaction(settings)
-        if not pooled:
-            assert expected == await careless.run(settings)
+        assert expected == await careless.run(settings)
+        assert expected == await careless.read(settings)
     finally:
         await careless.close()
         cluster.execute(f"DROP ROLE {role}")

@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver
-from spool.postgres.database import Database
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.postgres.leases import NAMED_S, PostgresLeases
@@ -23,7 +22,7 @@ from spool.postgres.sessions import SESSION_S
 from spool.settings import LOCAL, SpoolSettings
 from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
 from tests.moved_clock import MovedClock
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import Schema, Server
 
 pytestmark = pytest.mark.asyncio
 OTHER = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
@@ -64,7 +63,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
     async with AsyncExitStack() as stack:
 
         async def opener(name: str) -> Node:
-            database = Database(fresh_schema.dsn, schema=fresh_schema.name, clock=clock)
+            database = fresh_schema.database(clock=clock)
             stack.push_async_callback(database.close)
             await migrate(database)
             leases = PostgresLeases(database, clock, name=name, version="1.2.3")
@@ -307,7 +306,7 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 
 @pytest.mark.parametrize("of", ["dead", "deliveries"])
 async def test_locks_are_taken_in_one_order(
-    node: Opener, fresh_schema: Schema, caplog: pytest.LogCaptureFixture, of: str
+    node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture, of: str
 ) -> None:
     """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
     one = await node("a")
@@ -319,7 +318,7 @@ async def test_locks_are_taken_in_one_order(
         else:
             await one.deliveries.retry(delivery, reason="503", not_before=one.clock.now(), answer="503")
     several: asyncio.Task[object]
-    with psycopg.connect(fresh_schema.dsn) as other, psycopg.connect(fresh_schema.dsn, autocommit=True) as look:
+    with psycopg.connect(cluster.dsn) as other, psycopg.connect(cluster.dsn, autocommit=True) as look:
         table = f"{fresh_schema.name}.{of}"
         other.execute(f"SELECT 1 FROM {table} WHERE id = (SELECT max(id) FROM {table}) FOR UPDATE".encode())
         if of == "dead":

@@ -73,7 +73,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
     async with AsyncExitStack() as stack:
         both = []
         for _ in range(2):
-            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            database = fresh_schema.database()
             stack.push_async_callback(database.close)
             both.append(await opened(database, clock))
             stack.push_async_callback(both[-1].shared.devices.close)
@@ -227,7 +227,7 @@ async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Sc
     """Between reading them and the place from which changes are told nobody tells of them."""
     clock = MovedClock()
     async with AsyncExitStack() as stack:
-        databases = [Database(fresh_schema.dsn, schema=fresh_schema.name) for _ in range(2)]
+        databases = [fresh_schema.database() for _ in range(2)]
         for database in databases:
             stack.push_async_callback(database.close)
         here, there = await opened(databases[0], clock), await opened(databases[1], clock)

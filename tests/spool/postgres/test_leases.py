@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import Connection
 from spool.postgres.leases import LET_GO_S, TRUST_S, PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.postgres.sessions import SESSION_S
@@ -26,7 +26,7 @@ class Node:
     """A gateway whose looks a test makes."""
 
     def __init__(self, schema: Schema, clock: MovedClock, name: str) -> None:
-        self.database = Database(schema.dsn, schema=schema.name, clock=clock)
+        self.database = schema.database(clock=clock)
         self.leases = PostgresLeases(self.database, clock, name=name, version="1.2.3")
         self.running: set[str] = set()
         self.changed = asyncio.Event()

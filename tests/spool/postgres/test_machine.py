@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 import spool.memory
-from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.postgres.spool import PostgresSpool, open_spool
@@ -37,7 +36,7 @@ class Nodes(Engines):
         self.memory = self.run(spool.memory.open_spool(settings=SETTINGS, clock=self.clock))
 
     async def _open(self, name: str) -> PostgresSpool:
-        database = Database(self.schema.dsn, schema=self.schema.name, clock=self.clock)
+        database = self.schema.database(clock=self.clock)
         await migrate(database)
         leases = PostgresLeases(database, self.clock, name=name, version="0")
         return await open_spool(

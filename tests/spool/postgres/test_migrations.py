@@ -43,7 +43,7 @@ async def database(unmade_schema: Schema, clock: MovedClock) -> AsyncIterator[Da
 
 async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
     """Whoever comes first makes the schema; the others find it made."""
-    databases = [Database(unmade_schema.dsn, schema=unmade_schema.name) for _ in range(4)]
+    databases = [unmade_schema.database() for _ in range(4)]
     assert await found_version(databases[0]) == 0
     await asyncio.gather(*(migrate(database) for database in databases))
     assert [await found_version(database) for database in databases] == [VERSION] * 4
@@ -211,7 +211,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
 ) -> None:
     """What the tests of this engine stand on: no row, partition or number of one test is met by the next."""
     schema = new_schema()
-    database = Database(schema.dsn, schema=schema.name)
+    database = schema.database()
     await migrate(database)
     made = await contents(database)
     tables, _ = first_state(schema.name)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import POSTGRES, open_storage
-from spool.errors import SpoolUnavailable
+from spool.errors import Invalid, SpoolUnavailable
 from spool.identity import Identity
 from spool.log.values import Submission
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import LIMITS, PROMISES, Connection, Database, Unconfirmed
 from spool.postgres.migrations import VERSION, found_version, migrate
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
@@ -24,7 +26,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 from tests.exporters.spools import call
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import Schema, Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,7 +59,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
 
 async def test_a_storage_works_behind_a_pooler(pooler: str, fresh_schema: Schema, tmp_path: Path) -> None:
     """What is appended is read, cut into deliveries and settled, and a key is known."""
-    settings = replace(replace(fresh_schema, dsn=pooler).settings(tmp_path), pooler="transaction")
+    settings = fresh_schema.behind(pooler).settings(tmp_path)
     options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=SystemClock(), storage=settings)
     storage = await open_storage(options, engine=POSTGRES)
     assert storage.registry is not None
@@ -77,3 +79,119 @@ async def test_a_storage_works_behind_a_pooler(pooler: str, fresh_schema: Schema
     assert books.routes["file/ai-telemetry"]["delivered"] == 16
     assert sum(len(entry.records) for entry in await storage.log.read(AI_TELEMETRY, 1, 16)) == 16
     await storage.close()
+
+
+async def test_a_statement_of_its_own_takes_one_round_trip(pooler: str, unmade_schema: Schema, tmp_path: Path) -> None:
+    """What it needs is sent with it; an error leaves a connection that serves the next one."""
+    pooled = unmade_schema.behind(pooler).database()
+    trace = tmp_path / "trace"
+
+    def work(connection: Connection) -> list[tuple[object, ...]]:
+        with trace.open("w") as file:
+            connection.pgconn.trace(file.fileno())
+            rows = connection.execute("SELECT %s::text, current_setting('lock_timeout')", ("a",)).fetchall()
+            connection.pgconn.untrace()
+        return rows
+
+    assert [("a", "2s")] == await pooled.run(work)
+    senders = [line.split("\t")[1] for line in trace.read_text().splitlines()]  # F: of Tollhouse, B: of the server
+    assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
+    with pytest.raises(Invalid):
+        await pooled.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))
+    with pytest.raises(ZeroDivisionError):
+        await pooled.run(_interrupted)
+    assert [("a", "2s")] == await pooled.run(work)
+    await pooled.close()
+
+
+def _interrupted(connection: Connection) -> None:
+    with connection.pipeline():
+        connection.execute("SELECT 1")
+        raise ZeroDivisionError
+
+
+def _alone(statement: bytes, connection: Connection) -> None:
+    connection.execute(statement)
+
+
+def _in_pipeline(statement: bytes, connection: Connection) -> None:
+    with connection.pipeline():
+        connection.execute(statement)
+        connection.execute("SELECT 1")
+
+
+Form = Callable[[Database, bytes], Awaitable[None]]
+FORMS: Sequence[Form] = (
+    lambda database, statement: database.run(partial(_alone, statement)),
+    lambda database, statement: database.run(partial(_in_pipeline, statement)),
+    lambda database, statement: database.transaction(partial(_alone, statement)),
+    lambda database, statement: database.append.transaction(partial(_in_pipeline, statement)),
+    lambda database, statement: database.control.run(partial(_alone, statement)),
+)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_whatever_is_written_waits_for_the_standby(
+    cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool
+) -> None:
+    """The server is set to wait for no standby, and to end nothing; that each verb has its own settings is guarded."""
+    dsn = pooler if pooled else cluster.dsn
+    database = Database(dsn, schema=unmade_schema.name, pooled=pooled, commit_timeout_s=0.2)
+    name = unmade_schema.name
+    cluster.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)")
+    add = database.sql("INSERT INTO {schema}.kept VALUES (1)")
+    cluster.change(synchronous_standby_names="nobody")
+    try:
+        with pytest.raises(Unconfirmed):
+            while True:  # the server takes it over at a moment of its own
+                await database.run(partial(_alone, add))
+        for form in FORMS:
+            with pytest.raises(Unconfirmed):
+                await form(database, add)
+        cluster.execute(f"INSERT INTO {name}.kept VALUES (2)")  # this is what the server does by itself
+    finally:
+        cluster.change(synchronous_standby_names="")
+        await database.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_whatever_waits_ends(
+    cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that somebody else has, and a statement without an end, cost no connection for longer than the limits."""
+    name = unmade_schema.name
+    cluster.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)")
+    for limit, statement, error in (
+        ("lock_timeout", f"UPDATE {name}.kept SET n = 1", "lock timeout"),
+        ("statement_timeout", "SELECT pg_sleep(600)", "statement timeout"),
+    ):
+        with monkeypatch.context() as patched, psycopg.connect(cluster.dsn) as holder:
+            patched.setitem(LIMITS, limit, "50ms")
+            database = Database(pooler if pooled else cluster.dsn, schema=name, pooled=pooled)
+            holder.execute(f"UPDATE {name}.kept SET n = 2".encode())
+            for form in FORMS:
+                with pytest.raises(SpoolUnavailable, match=error):
+                    await form(database, statement.encode())
+            await database.close()
+
+
+async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schema: Schema) -> None:
+    """The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler."""
+    database = fresh_schema.database()
+    await migrate(database)
+    await database.close()
+    add = f"INSERT INTO {fresh_schema.name}.leases (name) VALUES ('a')".encode()
+    with psycopg.connect(cluster.dsn, autocommit=True, application_name="tollhouse verbs") as forgetful:
+        with pytest.raises(psycopg.errors.RaiseException, match="without the settings"):
+            forgetful.execute(add)
+        for name, value in {**PROMISES, **LIMITS}.items():
+            forgetful.execute(f"SET {name} = '{value}'".encode())
+        forgetful.execute(add)
+
+
+async def test_a_pooler_that_nobody_spoke_of_is_named(pooler: str) -> None:
+    """It refuses what is set for a whole connection; the error says which setting is missing."""
+    database = Database(pooler)
+    with pytest.raises(SpoolUnavailable, match=r'storage\.pooler = "transaction"'):
+        await database.read(lambda connection: connection.execute("SELECT 1"))
+    await database.close()

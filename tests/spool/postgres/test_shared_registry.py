@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import AlreadyThere, NotThere, SpoolUnavailable
-from spool.postgres.database import Database
 from spool.postgres.migrations import migrate
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
@@ -43,7 +42,7 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(2):
-            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            database = fresh_schema.database()
             stack.push_async_callback(database.close)
             await migrate(database)
             opened.append(await Registry.open(PostgresRegistry(database), secret=SECRET, clock=clock))

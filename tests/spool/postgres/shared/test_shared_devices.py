@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from spool.devices import Device, DeviceChange, DeviceTable, TooManyDevices, of_known
 from spool.errors import KeyEnded, NotAllowed, NotThere
-from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
@@ -57,7 +56,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(2):
-            database = Database(fresh_schema.dsn, schema=fresh_schema.name)
+            database = fresh_schema.database()
             stack.push_async_callback(database.close)
             await migrate(database)
             table = await DeviceTable.open(PostgresDevices(database))
