@@ -11,7 +11,7 @@ from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.lists import read_page
-from spool.record import BILLING_DATA
+from spool.record import BILLING_DATA, BillingDrop
 
 _DROP = ("number", "id", "connection", "month", "operation", "rows", "at")
 _ADD_DROP = """
@@ -44,7 +44,18 @@ _MONTH = """
 _HAS = "SELECT EXISTS (SELECT 1 FROM {schema}.billing_drops WHERE connection = %s AND month = %s AND id = %s)"
 _STORED = "SELECT coalesce(sum(stored), 0)::bigint FROM {schema}.billing_months"
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
-_OLD = "SELECT connection, month FROM {schema}.billing_months WHERE month < %s ORDER BY month, connection LIMIT 1"
+# Whoever changes months has their rows here first, in this order.
+_LOCK = """
+    SELECT 1 FROM {schema}.billing_months m
+      JOIN unnest(%s::text[], %s::text[]) AS changed (connection, month)
+           ON m.connection = changed.connection AND m.month = changed.month
+  ORDER BY m.connection, m.month FOR UPDATE OF m"""
+_OF_CONNECTION = """
+    SELECT connection, month FROM {schema}.billing_months WHERE connection = %s
+  ORDER BY connection, month FOR UPDATE"""
+_OLD = """
+    SELECT connection, month FROM {schema}.billing_months WHERE month < %s
+  ORDER BY month, connection LIMIT 1 FOR UPDATE"""
 _TABLES = ("billing_rows", "billing_drops", "billing_months")
 
 
@@ -105,28 +116,32 @@ class PostgresBillingDrops:
         return dict(await self._all(_NEWEST))
 
     async def forget(self, connection: str) -> None:
-        def work(on: Connection) -> None:
-            for table in _TABLES:
-                statement = f"DELETE FROM {{schema}}.{table} WHERE connection = %s"
-                on.execute(self._database.sql(statement), (connection,))
+        def work(on: Connection) -> int:
+            months = on.execute(self._database.sql(_OF_CONNECTION), (connection,)).fetchall()
+            self._remove(on, months)
+            return len(months)
 
-        await self._database.transaction(work)
+        while await self._database.transaction(work):  # a month may have come meanwhile
+            pass
 
     async def trim(self, before: str) -> int:
         def work(on: Connection) -> int:
             """One month of one connection, so that no commit waits long."""
-            row = on.execute(self._database.sql(_OLD), (before,)).fetchone()
-            if row is None:
-                return 0
-            for table in _TABLES:
-                statement = f"DELETE FROM {{schema}}.{table} WHERE connection = %s AND month = %s"
-                on.execute(self._database.sql(statement), row)
-            return 1
+            months = on.execute(self._database.sql(_OLD), (before,)).fetchall()
+            self._remove(on, months)
+            return len(months)
 
         gone = 0
         while await self._database.transaction(work):
             gone += 1
         return gone
+
+    def _remove(self, on: Connection, months: Sequence[Sequence[object]]) -> None:
+        """All of some months, which are locked."""
+        for month in months:
+            for table in _TABLES:
+                statement = f"DELETE FROM {{schema}}.{table} WHERE connection = %s AND month = %s"
+                on.execute(self._database.sql(statement), month)
 
     async def _all(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         return await self._database.read(lambda on: on.execute(self._database.sql(statement), values).fetchall())
@@ -136,6 +151,9 @@ def follow(connection: Connection, database: Database, plan: Plan) -> None:
     """What a commit's drops do to the months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
+        months = {(each.connection_id, each.month) for each in records if isinstance(each, BillingDrop) and each.month}
+        names, texts = [name for name, _ in months], [month for _, month in months]
+        connection.execute(database.sql(_LOCK), (names, texts))
         drops.apply(PostgresDropRows(connection, database), plan.first[BILLING_DATA], records, at=plan.at)
 
 

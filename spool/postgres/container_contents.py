@@ -7,7 +7,8 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
-from spool.postgres.database import Connection, Database
+from spool.container_files.rows import ContainerFileMoved
+from spool.postgres.database import Connection, Database, UniqueViolation
 
 PIECE = 256 * 1024
 DRAFTS_S = 86400.0  # a draft that is older was left by a process that was killed
@@ -100,7 +101,10 @@ class PostgresDraft:
             _remove(connection, database, [draft for (draft,) in found])
             connection.execute(database.sql(_KEEP), values)
 
-        await database.transaction(work)
+        try:
+            await database.transaction(work)
+        except UniqueViolation as error:  # another process kept a draft under the id at this moment
+            raise ContainerFileMoved from error
 
     async def drop(self) -> None:
         self._waiting.clear()

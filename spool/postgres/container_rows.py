@@ -106,7 +106,8 @@ class PostgresContainerRows(SummedContainerRows):
         most: int | None = None,
     ) -> None:
         before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
-        new = sorted((_row(after) for one, after in pairs if one is None), key=lambda row: str(row["id"]))
+        # New ones in the order of what is unique among them, as their ids are drawn by lot.
+        new = [_row(file) for file in sorted((after for one, after in pairs if one is None), key=_name)]
         changed = sorted((_row(after) for one, after in pairs if one is not None), key=lambda row: str(row["id"]))
         terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
         sql = self._database.sql
@@ -152,6 +153,10 @@ def _place(identity: ClusterIdentity | None) -> dict[str, object]:
     if identity is None:
         return {"account": None, "region": None, "cluster": None}
     return {"account": identity.account, "region": identity.region, "cluster": identity.name}
+
+
+def _name(file: ContainerFile) -> tuple[str, ...]:
+    return file.kind, file.account, file.region, file.cluster, file.reference
 
 
 def _row(file: ContainerFile) -> dict[str, object]:

@@ -437,7 +437,7 @@ class Lane:
         try:
             return self._attempt(form, sessions)
         except errors.DeadlockDetected as error:  # locks are taken in one order, so this is a defect
-            _log.error("a deadlock: %s", _said(error), extra={"action": "deadlock"})
+            _log.error("a deadlock: %s", _said(error), extra={"action": "deadlock", "where": error.diag.context})
             if not repeatable:
                 raise _translated(error) from error
         except psycopg.OperationalError as error:

@@ -31,14 +31,14 @@ _CHANGE = f"""
      WHERE id = %(id)s AND row_version = %(read_version)s RETURNING id"""
 _COUNT = """
     SELECT count(*), array_agg(id) FILTER (WHERE id = ANY(%s)) FROM {schema}.devices"""
-_DELETE = "DELETE FROM {schema}.devices WHERE id = ANY(%s)"
+_DELETE = "DELETE FROM {schema}.devices WHERE id = %s"
 _PUT_NAME = """
     INSERT INTO {schema}.unenrolled AS kept (name, first_seen, last_seen, count, key) VALUES (%s, %s, %s, %s, %s)
         ON CONFLICT (name) DO UPDATE
        SET first_seen = least(kept.first_seen, excluded.first_seen),
            last_seen = greatest(kept.last_seen, excluded.last_seen),
            count = greatest(kept.count, excluded.count), key = excluded.key"""
-_FORGET_NAMES = "DELETE FROM {schema}.unenrolled WHERE name = ANY(%s)"
+_FORGET_NAME = "DELETE FROM {schema}.unenrolled WHERE name = %s"
 _ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
 _TIME = "SELECT {now}"
 
@@ -100,17 +100,10 @@ class PostgresDevices:
             over = self._over(connection, new, conditions)
             if ended or over:
                 raise DevicesRefused(ended=ended, over=over)
-            if deleted:
-                connection.execute(sql(_DELETE), (sorted(deleted),))
-            written = self._put(connection, ordered, read, following)
+            written = self._write(connection, ordered, read, following, deleted)
             moved = sorted(read.keys() - written)
             newest = connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
-            with connection.cursor() as cursor:
-                if names:
-                    rows = sorted((one.name, one.first_seen, one.last_seen, one.count, one.key) for one in names)
-                    cursor.executemany(sql(_PUT_NAME), rows)
-            if gone:
-                connection.execute(sql(_FORGET_NAMES), (sorted(gone),))
+            self._write_names(connection, names, gone)
             news = {(DEVICES, id) for id in told & (written | set(deleted))}
             if news:
                 note_changes(connection, database, news)
@@ -169,27 +162,41 @@ class PostgresDevices:
             return False
         return not device.has_key or (device.generation, device.state) != (known.generation, known.state)
 
-    def _put(
+    def _write(
         self,
         connection: Connection,
         devices: Sequence[Device],
         read: Mapping[str, int | None],
         following: Mapping[str, int],
+        deleted: Collection[str],
     ) -> set[str]:
-        """Write the rows that are the ones that were read; their ids."""
-        now, written = self._database.now(), set[str]()
-        for statement, known in ((_ADD, False), (_CHANGE, True)):
-            which = [device for device in devices if (read[device.id] is not None) == known]
-            if not which:
-                continue
-            rows = [
-                {"read_version": read[device.id], "row_version": following[device.id], "now": now, **_row(device)}
-                for device in which
-            ]
-            with connection.cursor() as cursor:
-                cursor.executemany(self._database.sql(statement), rows, returning=True)
-                written |= {id for result in cursor.results() for (id,) in result}
-        return written
+        """
+        Remove rows, and write those that are the ones that were read; the ids of these.
+
+        One after the other in the order of their ids: of two processes with the same rows only one waits.
+        """
+        sql, now, written = self._database.sql, self._database.now(), dict[str, Any]()
+        changed = {device.id: device for device in devices}
+        with connection.pipeline():
+            for id in sorted({*changed, *deleted}):
+                if id in deleted:
+                    connection.execute(sql(_DELETE), (id,))
+                if id in changed:
+                    versions = {"read_version": read[id], "row_version": following[id]}
+                    statement = sql(_ADD if read[id] is None else _CHANGE)
+                    written[id] = connection.execute(statement, {**versions, "now": now, **_row(changed[id])})
+        return {id for id, cursor in written.items() if cursor.fetchone()}
+
+    def _write_names(self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]) -> None:
+        """In the order of the names, for the same reason."""
+        sql, noted = self._database.sql, {one.name: one for one in names}
+        with connection.pipeline():
+            for name in sorted({*noted, *gone}):
+                if name in noted:
+                    one = noted[name]
+                    connection.execute(sql(_PUT_NAME), (name, one.first_seen, one.last_seen, one.count, one.key))
+                if name in gone:
+                    connection.execute(sql(_FORGET_NAME), (name,))
 
     def _remember(self, row: Sequence[Any]) -> Device:
         version, *values = row

@@ -46,14 +46,20 @@ RENEW = f"""
      WHERE id = %(id)s AND {LIVE}"""
 # For the others it is over at once; a route that it named is not orphaned at once.
 LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
-FORGET = f"DELETE FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S}"
+FORGET = f"""
+    WITH gone AS MATERIALIZED (
+        SELECT id FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S} FOR UPDATE SKIP LOCKED)
+    DELETE FROM {{schema}}.nodes n USING gone WHERE n.id = gone.id"""
 
 # A route that no gateway has named for a while, and none has now.
 ORPHAN = f"""
-    UPDATE {{schema}}.routes SET orphaned = true
-     WHERE shard = 0 AND NOT orphaned AND named_at < {{now}} - {NAMED_S}
-       AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
-                        WHERE n.seen_at > {{now}} - {NAMED_S} AND routes.name = ANY(n.routes))"""
+    WITH old AS MATERIALIZED (
+        SELECT name FROM {{schema}}.routes r
+         WHERE shard = 0 AND NOT orphaned AND named_at < {{now}} - {NAMED_S}
+           AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
+                            WHERE n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))
+           FOR UPDATE SKIP LOCKED)
+    UPDATE {{schema}}.routes SET orphaned = true FROM old WHERE routes.shard = 0 AND routes.name = old.name"""
 
 ADD = """
     INSERT INTO {schema}.leases (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"""

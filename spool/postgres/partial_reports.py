@@ -34,7 +34,11 @@ _HEARD = f"SELECT reporter, at FROM {{schema}}.heard WHERE shard = {SHARD} AND r
 _NOTE = f"""
     INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
-_FORGET_HEARD = f"DELETE FROM {{schema}}.heard WHERE shard = {SHARD} AND at < %s"
+# A row that is being written is not old: it is not waited for.
+_FORGET_HEARD = f"""
+    WITH old AS MATERIALIZED (
+        SELECT reporter FROM {{schema}}.heard WHERE shard = {SHARD} AND at < %s FOR UPDATE SKIP LOCKED)
+    DELETE FROM {{schema}}.heard h USING old WHERE h.shard = {SHARD} AND h.reporter = old.reporter"""
 
 
 class PostgresPartialReports:

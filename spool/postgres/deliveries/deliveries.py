@@ -88,11 +88,16 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def work(connection: Connection) -> None:
+            ids = set[int]()
             if at_start:
-                session.execute(connection, queries.CHANGED_AT_START, {"in_hand": []}).fetchall()
+                changed = session.execute(connection, queries.CHANGED_AT_START, {"in_hand": []}).fetchall()
+                ids = {id for (id,) in changed}
+                session.execute(connection, queries.TRY_AT_ONCE, {"ids": sorted(ids)})
+            session.execute(connection, queries.LOCK_ROUTES)
+            if at_start:
                 for delivery, _ in session.deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
-                    self._require(session.write(connection, transitions.interrupted(delivery), [delivery]))
-                session.execute(connection, queries.TRY_AT_ONCE)
+                    if delivery.id in ids:
+                        self._require(session.write(connection, transitions.interrupted(delivery), [delivery]))
             for spec in sorted(specs, key=lambda spec: spec.name):
                 highest = accepted(self._database, connection, spec.topic)
                 lowest = oldest(self._database, connection, spec.topic)
@@ -145,7 +150,9 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def work(connection: Connection) -> None:
-            for delivery, _ in session.deliveries(connection, queries.EVERY_OPEN):
+            found = session.deliveries(connection, queries.EVERY_OPEN)
+            session.execute(connection, queries.LOCK_ROUTES)
+            for delivery, _ in found:
                 change = transitions.restored(delivery, hold_back=hold_back)
                 self._require(session.write(connection, change, [delivery]))
             for row in session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():

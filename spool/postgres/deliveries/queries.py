@@ -95,11 +95,18 @@ INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 # One delivery in some state.
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
 
-# All that are open.
-EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id"
+# All that are open, locked.
+EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id FOR UPDATE OF d"
 
 # All whose outcome is unknown, oldest first.
 UNKNOWNS = f"{_DELIVERY} AND d.state = 'unknown' ORDER BY d.id"
+
+# What of optional routes is given up below numbers, locked.
+GIVEN_UP = """
+    SELECT d.id FROM {schema}.deliveries d JOIN {schema}.routes r ON r.shard = 0 AND r.name = d.route
+      JOIN unnest(%(topics)s::text[], %(numbers)s::bigint[]) AS below (topic, number) ON r.topic = below.topic
+     WHERE d.shard = 0 AND NOT r.required AND d.first < below.number AND d.kept IS NULL AND d.state = 'open'
+  ORDER BY d.id FOR UPDATE OF d"""
 
 # What the operator sees of every delivery; the records that some bring along stay where they are.
 UNSETTLED_COLUMNS = ("id", "route", "first", "last", "state", "replay", "attempts", "not_before", "last_error")
@@ -134,7 +141,9 @@ _WAITED = f"""(d.not_before <> 0
                         WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes)))"""
 
 # Routes that no other gateway runs try at once what waited.
-TRY_AT_ONCE = f"UPDATE {{schema}}.deliveries d SET not_before = 0 WHERE d.shard = 0 AND {_WAITED}"
+TRY_AT_ONCE = f"""
+    UPDATE {{schema}}.deliveries d SET not_before = 0
+     WHERE d.shard = 0 AND d.id = ANY(%(ids)s::bigint[]) AND {_WAITED}"""
 
 # All that a start changes, locked.
 CHANGED_AT_START = f"""
@@ -184,6 +193,9 @@ ORPHAN = f"""
        AND (r.name = ANY(%(before)s::text[]) OR r.named_at < {{now}} - {NAMED_S})
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
+
+# Every route, locked: whoever changes several has all of them before, and before those the deliveries that it changes.
+LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
 SET_STATE = "UPDATE {schema}.routes SET state = %(state)s, reason = %(reason)s WHERE shard = 0 AND name = %(route)s"
 
 # A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked elsewhere.
@@ -210,10 +222,13 @@ REFUSALS = f"""
 
 # The newest partial refusals of a route stay.
 PRUNE_REFUSALS = """
-    DELETE FROM {schema}.refusals
-     WHERE shard = 0 AND route = %(route)s
-       AND id <= (SELECT id FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s
-                   ORDER BY id DESC LIMIT 1 OFFSET %(kept)s)"""
+    WITH old AS MATERIALIZED (
+        SELECT id FROM {schema}.refusals
+         WHERE shard = 0 AND route = %(route)s
+           AND id <= (SELECT id FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s
+                       ORDER BY id DESC LIMIT 1 OFFSET %(kept)s)
+           FOR UPDATE SKIP LOCKED)
+    DELETE FROM {schema}.refusals r USING old WHERE r.shard = 0 AND r.id = old.id"""
 
 # -- the log -----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Methods take a connection, so that the log calls them inside its own transaction
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from spool.deliveries import routes, rules, transitions
@@ -61,24 +61,32 @@ class PostgresRoutes:
         needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
         return needed
 
-    def skip_below(self, connection: Connection, topic: str, number: int) -> int:
+    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
-        Give up what optional routes have not delivered below a number; returns the records, summed over the routes.
+        Give up what optional routes have not delivered below a number of their topic; returns the records by topic,
+        summed over the routes.
 
         SpoolUnavailable, for the transaction to end with, when somebody moved a route meanwhile.
         """
-        total = 0
-        for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
-            route = rows.route(row)
-            where = {"route": route.name, "number": number}
-            below = [one.delivery for one in self._session.deliveries(connection, queries.BELOW, where)]
-            change = transitions.skip(route, below, number)
-            if not any(change.counts.values()) and not change.removed:
-                continue
-            if self._session.write(connection, change, below, cut_from=route) is None:
-                raise SpoolUnavailable(f"{route.name} was sent from while its oldest records were given up")
-            total += change.counts["skipped"]
-        return total
+        where = {"topics": list(numbers), "numbers": list(numbers.values())}
+        locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
+        self._session.execute(connection, queries.LOCK_ROUTES)
+        totals = dict.fromkeys(numbers, 0)
+        for topic, number in numbers.items():
+            for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
+                totals[topic] += self._skip(connection, rows.route(row), number, locked)
+        return totals
+
+    def _skip(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
+        where = {"route": route.name, "number": number}
+        below = [one.delivery for one in self._session.deliveries(connection, queries.BELOW, where)]
+        change = transitions.skip(route, below, number)
+        if not any(change.counts.values()) and not change.removed:
+            return 0
+        is_moved = not locked.issuperset(each.id for each in below)
+        if is_moved or self._session.write(connection, change, below, cut_from=route) is None:
+            raise SpoolUnavailable(f"{route.name} was sent from while its oldest records were given up")
+        return change.counts["skipped"]
 
     def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
         width = len(queries.ROUTE_COLUMNS)

@@ -219,11 +219,17 @@ KEEP_SERIES = """
         ON CONFLICT (shard, id) DO UPDATE SET start_time = excluded.start_time, time = excluded.time,
                                               value = excluded.value, seen_at = excluded.seen_at"""
 
-# Series that were not reported for a long time, and the oldest beyond a bound.
-REMOVE_OLD_SERIES = "DELETE FROM {schema}.series WHERE shard = 0 AND seen_at < %s"
+# Series that were not reported for a long time, and the oldest beyond a bound, but none that is being written.
+REMOVE_OLD_SERIES = """
+    WITH old AS MATERIALIZED (
+        SELECT id FROM {schema}.series WHERE shard = 0 AND seen_at < %s FOR UPDATE SKIP LOCKED)
+    DELETE FROM {schema}.series s USING old WHERE s.shard = 0 AND s.id = old.id"""
 REMOVE_OLDEST_SERIES = """
-    DELETE FROM {schema}.series
-     WHERE shard = 0 AND id IN (SELECT id FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC OFFSET %s)"""
+    WITH oldest AS MATERIALIZED (
+        SELECT id FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC OFFSET %s),
+    free AS MATERIALIZED (
+        SELECT s.id FROM {schema}.series s JOIN oldest USING (id) WHERE s.shard = 0 FOR UPDATE OF s SKIP LOCKED)
+    DELETE FROM {schema}.series s USING free WHERE s.shard = 0 AND s.id = free.id"""
 
 # -- known ids ---------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class RouteNeeds(Protocol):
 
     def needed_from(self, connection: Connection, topic: str) -> int | None: ...
 
-    def skip_below(self, connection: Connection, topic: str, number: int) -> int: ...
+    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]: ...
 
 
 class LogPeriod(NamedTuple):
@@ -175,6 +175,7 @@ class PostgresRetention:
         candidates = [Candidate._make(row) for row in rows]
         gone = retention.removable(candidates, limit=limit, before=before, excess=0)
         if gone:
+            self._skip(connection, {topic: gone[-1].last + 1})
             self._remove(connection, topic, gone[-1].last + 1, entries=len(gone), needed=needed)
         return len(gone)
 
@@ -188,6 +189,7 @@ class PostgresRetention:
                 limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
                 if after.firsts[topic] > limit:
                     return 0
+            self._skip(connection, after.firsts)
             for topic, needed in needs.items():
                 first = oldest(self._database, connection, topic)
                 if first >= after.firsts[topic]:
@@ -202,17 +204,20 @@ class PostgresRetention:
     def _remove(self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None) -> None:
         """Everything below a number is removed from now on."""
         first = oldest(self._database, connection, topic)
-        skipped = self._routes.skip_below(connection, topic, number)
-        if skipped:
-            _log.warning(
-                "optional routes gave up their oldest records",
-                extra={"action": "records_skipped", "topic": topic, "records": skipped},
-            )
         mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
         count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
+
+    def _skip(self, connection: Connection, numbers: Mapping[str, int]) -> None:
+        """What optional routes have not delivered below a number of their topic is given up."""
+        for topic, skipped in self._routes.skip_below(connection, numbers).items():
+            if skipped:
+                _log.warning(
+                    "optional routes gave up their oldest records",
+                    extra={"action": "records_skipped", "topic": topic, "records": skipped},
+                )
 
     # -- commit rows -------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,8 @@ async def needs(spooled: Spooled) -> Needs:
             return await shared.transaction(lambda connection: routes.needed_from(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
-            return await shared.transaction(lambda connection: routes.skip_below(connection, topic, number))
+            skipped = await shared.transaction(lambda connection: routes.skip_below(connection, {topic: number}))
+            return skipped[topic]
 
     else:
         assert isinstance(deliveries, MemoryDeliveries)

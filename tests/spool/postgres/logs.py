@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -30,8 +30,8 @@ class NoRoutes:
     def needed_from(self, connection: Connection, topic: str) -> int | None:
         return None
 
-    def skip_below(self, connection: Connection, topic: str, number: int) -> int:
-        return 0
+    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+        return {}
 
 
 @pytest_asyncio.fixture

@@ -1,0 +1,114 @@
+"""Several gateways do everything at once on one database: none waits for another in a circle, and the books agree."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from spool.clock import SystemClock
+from spool.container_files.rows import ContainerFileMoved
+from spool.engines import POSTGRES, open_storage
+from spool.errors import SpoolError
+from spool.ledger.queries import CostQuery
+from spool.postgres.log.log import PostgresLog
+from spool.postgres.migrations import migrate
+from spool.settings import SpoolSettings
+from spool.storage import StorageOptions
+from tests.spool.contract.examples import assert_books_balance
+from tests.spool.postgres.deadlocks.verbs import ROUTES, VERBS, Gateway
+from tests.spool.postgres_cluster import Schema, Server
+
+GATEWAYS, TASKS = 3, 4  # tasks of each gateway
+LONG_S = 60.0
+# What a verb may find that another one has changed meanwhile; of the database alone, that somebody waited for a lock.
+EXPECTED = (SpoolError, ContainerFileMoved)
+# Each row that is written takes its time now and then, so that transactions meet while they have some rows.
+HESITATE = """
+    CREATE FUNCTION {schema}.hesitate() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      IF random() < 0.05 THEN PERFORM pg_sleep(0.002); END IF;
+      IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+      RETURN NEW;
+    END $$;
+    DO $$
+    DECLARE made record;
+    BEGIN
+      FOR made IN SELECT c.oid::regclass AS name FROM pg_class c WHERE c.relnamespace = '{schema}'::regnamespace
+                     AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+      LOOP
+        EXECUTE format('CREATE TRIGGER hesitate BEFORE INSERT OR UPDATE OR DELETE ON %s'
+                       ' FOR EACH ROW EXECUTE FUNCTION {schema}.hesitate()', made.name);
+      END LOOP;
+    END $$"""
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+ALL = CostQuery(
+    since=datetime(2000, 1, 1, tzinfo=UTC),
+    until=datetime(2100, 1, 1, tzinfo=UTC),
+    granularity="total",
+    group_by=["user"],
+)
+
+
+@pytest.mark.asyncio
+async def test_no_verbs_wait_for_each_other(
+    unmade_schema: Schema, cluster: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every call that was acknowledged counts once; nothing was ended by the server for being in a circle."""
+    seed = int(os.environ.get("TOLLHOUSE_DEADLOCKS_SEED") or random.randrange(10**6))
+    is_long = os.environ.get("TOLLHOUSE_FAULTS") == "full"
+    print(f"TOLLHOUSE_DEADLOCKS_SEED={seed}")
+    before = cluster.execute(DEADLOCKS)
+    database = unmade_schema.database()
+    await migrate(database)
+    await database.close()
+    cluster.execute(HESITATE.replace("{schema}", unmade_schema.name))
+    async with AsyncExitStack() as stack:
+        gateways = []
+        for n in range(GATEWAYS):
+            options = StorageOptions(
+                directory=tmp_path / str(n),
+                settings=SpoolSettings(hold=0, retention=2.0, max_bytes=200_000),
+                clock=SystemClock(),
+                storage=unmade_schema.settings(tmp_path),
+            )
+            storage = await open_storage(options, engine=POSTGRES)
+            stack.push_async_callback(storage.close)
+            gateways.append(Gateway(storage, random.Random(f"{seed} {n}")))
+        await gateways[0].storage.deliveries.declare(ROUTES)
+        done, refused = Counter[str](), Counter[str]()
+        ends_at = time.monotonic() + LONG_S if is_long else None
+
+        async def work(gateway: Gateway, steps: int) -> None:
+            while steps > 0 if ends_at is None else time.monotonic() < ends_at:
+                steps -= 1
+                verb = gateway.chance.choice(VERBS)
+                try:
+                    await verb(gateway)
+                except EXPECTED as error:
+                    refused[f"{verb.__name__}: {type(error).__name__}: {error}"[:100]] += 1
+                else:
+                    done[verb.__name__] += 1
+
+        await asyncio.gather(*(work(gateway, 30) for gateway in gateways for _ in range(TASKS)))
+        print(dict(done), dict(refused))
+        found = [vars(record) for record in caplog.records if getattr(record, "action", "") == "deadlock"]
+        assert [] == [record["where"] for record in found]
+        acknowledged = set().union(*(gateway.acknowledged for gateway in gateways))
+        for gateway in gateways:
+            assert isinstance(gateway.storage.log, PostgresLog)
+            await gateway.storage.log.follow()
+            await gateway.storage.ledger.catch_up(gateway.storage.log)
+            await assert_books_balance(gateway.storage.log)
+            counted = {row.group[0]: row.calls for row in await gateway.storage.ledger.costs(ALL)}
+            assert acknowledged and {f"u{n}": 1 for n in acknowledged}.items() <= counted.items()
+            assert {1} == {calls for user, calls in counted.items() if user}
+            assert () == (await gateway.storage.container_files.verify()).imbalances
+    assert before == cluster.execute(DEADLOCKS)
