@@ -62,8 +62,7 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
     found = Border(routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2]))
     for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
         found.counters[topic, term] = n
-        if carried:
-            found.carried[topic, term] = carried
+        found.carried[topic, term] = carried
     found.counters.update(total(unbooked(database, connection, limit=2**62)))
     if newest:
         found.last_commit, found.next = newest[0], by_topic(newest[1])
