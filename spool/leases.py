@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,16 @@ class NodeState:
     leases: Sequence[str]  # what it runs alone, by name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What one live gateway works with: a digest of each setting, by its name, and since when all of them are so."""
+
+    node: str
+    name: str
+    since: float
+    digests: Mapping[str, str]
+
+
 class Leases(Protocol):
     """What this gateway may run now."""
 
@@ -68,6 +78,14 @@ class Leases(Protocol):
         """Every gateway on this storage, by name; none where there is only ever one."""
         ...
 
+    def tell(self, digests: Mapping[str, str]) -> None:
+        """Have the other gateways know, within seconds, what this one works with: a digest of each setting."""
+        ...
+
+    async def settings(self) -> Sequence[NodeSettings]:
+        """What the live gateways work with, by name, if it is not the same; else none."""
+        ...
+
 
 class SoleNode:
     """The leases of a storage that one process has for itself: all of them are held at once."""
@@ -83,6 +101,12 @@ class SoleNode:
         await work()
 
     async def nodes(self) -> Sequence[NodeState]:
+        return ()
+
+    def tell(self, digests: Mapping[str, str]) -> None:
+        """There are no others."""
+
+    async def settings(self) -> Sequence[NodeSettings]:
         return ()
 
 

@@ -88,7 +88,7 @@ class DatabaseHealth:
     leases_free: int  # that a live node would hold, and none does
 
 
-async def _no_database() -> DatabaseHealth | None:
+async def no_database() -> DatabaseHealth | None:
     return None
 
 
@@ -136,7 +136,7 @@ class Storage:
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
     heard: Heard | None = None
-    health: Callable[[], Awaitable[DatabaseHealth | None]] = _no_database
+    health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from gateway.assembly.limits import role_limits
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
+from gateway.configuration.digests import digests
 from gateway.configuration.in_effect import in_effect
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, OidcSettings, PriceSettings, split_address
@@ -219,6 +220,11 @@ class Assembler:
         }
         return intake, window, background
 
+    def tell_settings(self, prices: PriceBook) -> None:
+        """Have the other gateways on the storage know that these settings are in force here."""
+        told = digests(self.config, prices=prices.version, secret=self.storage.secret)
+        self.storage.leases.tell(told)
+
     def receiver_services(
         self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics, workers: WorkerPool | None
     ) -> ReceiverServices:
@@ -344,6 +350,7 @@ class Assembler:
             clusters=self.clusters,
             syncs=routes.syncs,
             leases=storage.leases,
+            database=storage.health,
             ledger=storage.ledger,
             prices=lambda: PriceBook.load(self.config.prices),
             events_sent_as=lambda type: sent_as(self.config.upstream, type),

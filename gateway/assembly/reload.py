@@ -131,6 +131,7 @@ class Reload:
         self.assembler.config = config
         self.attribution.configure(config)
         self.intake.prices = prepared.prices
+        self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.billing_connections.configure(
             config.billing,

@@ -110,6 +110,7 @@ async def _assemble(
         await assembler.start_sign_ins()
     attribution = Attribution(config, secret=assembler.email_secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
+    assembler.tell_settings(intake.prices)
     deposits = assembler.deposits(attribution)
     receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
     billing = assembler.billing_sync(config)

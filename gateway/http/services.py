@@ -67,7 +67,7 @@ from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import RoleLimits
-from spool.storage import Storage
+from spool.storage import DatabaseHealth, Storage, no_database
 from spool.streams import StreamReader
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class OperatorServices:
     that is for want of a line in [upstream.events], and `event_amount` what an event amounts to by its type's line.
     `budget` are the bytes in hand, which a large answer counts in, too.
     `syncs` are the tables brought upstream, shown as routes are; without a server none runs. `leases` knows the
-    gateways that share the storage.
+    gateways that share the storage, and `database` has the figures of what they share.
     `copy` is the storage's: it fills a directory with copies for a backup.
     `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
     in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured.
@@ -204,6 +204,7 @@ class OperatorServices:
     container_files: ContainerFiles | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
     leases: Leases = field(default_factory=SoleNode)
+    database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False
     budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))

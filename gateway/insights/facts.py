@@ -16,6 +16,7 @@ from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
 from spool.devices import Device
+from spool.leases import NodeSettings
 from spool.log.event_types import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
@@ -96,6 +97,8 @@ class Facts:
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
+    node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
+    oldest_transaction_s: float | None = None  # of anybody in the database that they share; None: not known, or none
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -17,12 +17,14 @@ from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
+from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, end_of_hour, within
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
 from spool.registry.views import View
+from spool.storage import DatabaseHealth, no_database
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096
@@ -56,6 +58,8 @@ class FactSources:
     is_unmapped: Callable[[str], bool] = lambda _: False
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
+    leases: Leases = field(default_factory=SoleNode)
+    database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
@@ -65,6 +69,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
+    database = await sources.database()
     return Facts(
         now=now,
         days=await ledger.rows(midnight - 42 * DAY_S, "daily", ("team", "model")),
@@ -84,6 +89,8 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=sources.log.repeated_ids,
         clock_step_s=clock_step_s,
+        node_settings=await sources.leases.settings(),
+        oldest_transaction_s=None if database is None else database.oldest_transaction_s,
         keys=sources.keys(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),

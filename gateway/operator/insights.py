@@ -56,6 +56,8 @@ def inspector(services: OperatorServices) -> Inspector:
         silent_clusters=services.clusters.silent if services.clusters else tuple,
         is_unmapped=services.is_unmapped,
         arrivals=arrived,
+        leases=services.leases,
+        database=services.database,
         **optional,
     )
     return Inspector(sources, registry.insights, services.clock)

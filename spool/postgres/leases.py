@@ -9,19 +9,21 @@ moment, the fences of its deliveries are old when it goes on.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from math import ceil
 from typing import Any
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFromTheFuture, SpoolUnavailable
-from spool.leases import HeldTasks, NodeState, Work
+from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
 from spool.postgres.sessions import LIVE, SESSION_S
@@ -77,10 +79,29 @@ TAKE = f"""
       FROM free WHERE leases.name = free.name"""
 RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
 
+TELL = "UPDATE {schema}.nodes SET settings_hash = %(hash)s, note = %(note)s::jsonb WHERE id = %(id)s"
+# A gateway of an earlier release, or one that starts, has told nothing.
+SETTINGS = f"""
+    WITH told AS (SELECT id, name, settings_hash, note FROM {{schema}}.nodes WHERE {LIVE} AND settings_hash <> '')
+    SELECT id, name, note FROM told WHERE (SELECT count(DISTINCT settings_hash) FROM told) > 1 ORDER BY name, id"""
+
 NODES = f"""
     SELECT id, name, version, started_at, seen_at, {LIVE},
            ARRAY(SELECT l.name FROM {{schema}}.leases l WHERE l.node = n.id ORDER BY l.name)
       FROM {{schema}}.nodes n WHERE seen_at > {{now}} - {SHOWN_S} ORDER BY name, started_at, id"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A digest of each setting of this gateway, and since when all of them are so."""
+
+    digests: Mapping[str, str]
+    since: float
+
+    def written(self) -> Mapping[str, str]:
+        text = json.dumps(self.digests, sort_keys=True)
+        note = json.dumps({"since": self.since, "settings": self.digests})
+        return {"hash": blake2b(text.encode(), digest_size=16).hexdigest(), "note": note}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +137,8 @@ class PostgresLeases:
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._is_away = False
+        self._told: _Told | None = None  # what the others are to know of the settings
+        self._is_written = False  # in the row of this session
         self.session = uuid4()  # who has a delivery in hand
 
     @property
@@ -154,6 +177,19 @@ class PostgresLeases:
             ]
 
         return await self._database.read(read)
+
+    def tell(self, digests: Mapping[str, str]) -> None:
+        """See `spool.leases`; what is told while a session runs is written with its next renewal."""
+        if self._told is None or digests != self._told.digests:
+            self._told = _Told(digests=dict(digests), since=self._clock.now())
+            self._is_written = False
+
+    async def settings(self) -> Sequence[NodeSettings]:
+        rows = await self._database.read(lambda connection: self._execute(connection, SETTINGS).fetchall())
+        return [
+            NodeSettings(node=str(id), name=name, since=note["since"], digests=note["settings"])
+            for id, name, note in rows
+        ]
 
     async def join(self, routes: Sequence[str]) -> None:
         """Name the routes of this gateway's configuration; a session begins if there is none."""
@@ -249,6 +285,9 @@ class PostgresLeases:
                 return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
+        if (told := self._told) is not None and (joins or not self._is_written):
+            execute(TELL, **told.written())
+            self._is_written = told is self._told  # else another one is to be written
         missing = sorted(set(wants) - self._known)
         if missing:
             execute(ADD, names=missing)

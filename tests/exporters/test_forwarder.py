@@ -14,7 +14,7 @@ from exporters.errors import Retryable
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from spool.deliveries.values import Delivery, Settlement
-from spool.leases import HeldTasks, NodeState
+from spool.leases import HeldTasks, SoleNode
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
@@ -199,11 +199,8 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
             await waiting
 
 
-class Turns(HeldTasks):
+class Turns(HeldTasks, SoleNode):
     """Leases that a test gives and takes."""
-
-    async def nodes(self) -> Sequence[NodeState]:
-        return ()
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,7 @@ from gateway.monitoring.health import Health
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
-from spool.leases import NodeState, Work
+from spool.leases import NodeState, SoleNode, Work
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @dataclass
-class HealthSources:
+class HealthSources(SoleNode):
     """What Health reads, to be changed by a test."""
 
     stats_now: LogStats | Exception | None = STATS

@@ -271,3 +271,26 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
     async with asyncio.timeout(60):
         await asyncio.gather(*going)
     assert set() == first.running
+
+
+async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) -> None:
+    """Nothing while all have the same; each change with its time, and nothing of a gateway that has gone."""
+    one, other, silent = (node(name) for name in ("one", "other", "silent"))
+    for each in (one, other):
+        each.leases.tell({"hold": "x1", "prices": "y1"})
+    began = clock.now()
+    for each in (one, other, silent):
+        await each.begin("ledger")
+    assert () == tuple(await one.leases.settings())
+    clock.move(2)
+    other.leases.tell({"hold": "x1", "prices": "y1"})  # as it was
+    one.leases.tell({"hold": "x2", "prices": "y1"})
+    for each in (one, other, silent):
+        await each.look()
+    found = [(told.name, told.since - began, told.digests["hold"]) for told in await silent.leases.settings()]
+    assert [("one", 2, "x2"), ("other", 0, "x1")] == found
+    clock.move(SESSION_S - 1)
+    await other.look()
+    clock.move(2)
+    await other.look()
+    assert () == tuple(await other.leases.settings())

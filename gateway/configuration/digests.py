@@ -1,0 +1,56 @@
+"""
+What several gateways on one storage are to have the same: a digest of each such setting, which shows no value.
+
+Addresses, files, memory and what is told of the process itself are of each gateway.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Set
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from typing import Any
+
+from gateway.configuration.sections import Config, settings_of
+from spool.installation import derived
+
+OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "telemetry", "storage", "server"})
+SHARED_SETTINGS = frozenset({
+    "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
+    "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
+})  # fmt: skip
+OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
+PRICES = "prices"  # the book itself, whichever file it comes from
+
+
+def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
+    """By the name of the setting; equal where the value is, with the installation's `secret`."""
+    key = derived(secret, "digests of settings")
+    values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
+    return {name: _digest(key, name, value) for name, value in {**values, PRICES: prices}.items()}
+
+
+def is_shared(name: str) -> bool:
+    """Whether a setting is to be the same for all gateways."""
+    if name in SHARED_SETTINGS:
+        return True
+    return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
+
+
+def _digest(key: bytes, name: str, value: object) -> str:
+    return hmac.new(key, f"{name}={_text(value)}".encode("utf-8", "surrogatepass"), blake2b).hexdigest()[:16]
+
+
+def _text(value: Any) -> str:
+    """The same text in every process, in whatever order its members stand."""
+    if is_dataclass(value):
+        members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
+        return f"({','.join(members)})"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(sorted(f'{_text(name)}={_text(each)}' for name, each in value.items()))}}}"
+    if isinstance(value, Set):
+        return f"{{{','.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_text, value))}]"
+    return repr(value)

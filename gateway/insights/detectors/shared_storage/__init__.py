@@ -1,0 +1,1 @@
+"""Gateways that share a PostgreSQL, and what they find there."""

@@ -1,0 +1,48 @@
+"""Gateways on one PostgreSQL that work with different settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.configuration.sections import PrivacySettings
+from gateway.insights.detectors.shared_storage import different_settings, old_transaction
+from gateway.operator.insights import inspector
+from tests.integration.conftest import Serve
+from tests.integration.test_two_gateways import shared_config, until
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_what_they_have_of_each_other(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either of them finds what differs, and what it found goes by itself."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=replace(config, storage=replace(config.storage, node_name="one")))
+    storage = replace(config.storage, node_name="other")
+    await serve(config=replace(config, storage=storage, privacy=PrivacySettings(emails="drop")), key_name="another")
+    services = one.app.services.operators
+
+    async def both_have_told() -> bool:
+        return len(await services.leases.settings()) == 2
+
+    await until(both_have_told)
+    monkeypatch.setattr(different_settings, "AFTER_S", -60.0)
+    monkeypatch.setattr(old_transaction, "AFTER_S", -1.0)
+    table = services.require_registry().insights
+    found = []
+    for _ in range(2):
+        report = await inspector(services).inspect()
+        assert not report.failed
+        found.append({each.title: each.description for each in await table.found() if each.present})
+        monkeypatch.undo()
+    told = found[0].pop("Gateways work with different settings")
+    assert "privacy.emails: one | other." in told
+    assert {"A transaction in the database does not end"} == found[0].keys()
+    assert {} == found[1]
