@@ -129,6 +129,10 @@ class DuplicateIndex:
             self._hours.extend(hours)
             self._arrivals.append((now, len(ids)))
 
+    def newest_place(self, id: int) -> int | None:
+        """The place of an id that is among the newest."""
+        return self._newest.get(id)
+
     def knows(self, id: int) -> bool:
         """Whether the id is among the newest."""
         return id in self._newest

@@ -113,6 +113,17 @@ class Planner:
         """Numbers as the disk has them."""
         self._next = dict(next_numbers)
 
+    def known_places(self, group: Iterable[Submission]) -> set[int]:
+        """The places of kept records that a plan of the group may read."""
+        index = self.index
+        return {
+            place
+            for submission in group
+            for identity in submission.identities
+            for name in (identity.id, *identity.lookups, *identity.names, *[other for _, other in identity.links])
+            if (place := index.newest_place(index.id_of(name))) is not None
+        }
+
     def plan(
         self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
     ) -> Plan:

@@ -127,7 +127,12 @@ class AttemptWriter:
         now = following.time_of_next(head.now)
         closed = following.closed_at(now, durable=following.durable)
         reader = store.PostgresPlanReader(
-            self._database, connection, self._memory.write_shelf, series=head.series, versions=versions()
+            self._database,
+            connection,
+            self._memory.write_shelf,
+            places=partial(following.planner.known_places, submissions),
+            series=head.series,
+            versions=versions(),
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)
         with transaction.committed(in_two_steps=self._in_two_steps and others):

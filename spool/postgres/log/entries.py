@@ -28,7 +28,7 @@ RAW_BYTES = 72  # of an undecoded record beside its own bytes
 DECODED = 6  # a decoded record takes that many times its packed bytes
 
 
-class _Row(NamedTuple):
+class EntryRow(NamedTuple):
     """An entry without its body."""
 
     first: int
@@ -73,6 +73,11 @@ class Shelf:
             if entry is not None:
                 self._kept.move_to_end((topic, first))
             return entry
+
+    def entries(self, topic: str) -> dict[int, ShelvedEntry]:
+        """By their first numbers."""
+        with self._lock:
+            return {first: entry for (of, first), entry in self._kept.items() if of == topic}
 
     def put(self, topic: str, first: int, raws: list[msgspec.Raw], size: int) -> ShelvedEntry:
         entry = ShelvedEntry(raws, size)
@@ -157,45 +162,6 @@ def read_entries(
     return found
 
 
-class KeptRecords:
-    """
-    What a plan reads of the records that are kept, inside its transaction: an entry and its amendments at once, because
-    the repeats of a request are beside each other.
-    """
-
-    def __init__(self, database: Database, connection: Connection, shelf: Shelf) -> None:
-        self._database = database
-        self._connection = connection
-        self._shelf = shelf
-        self._last: dict[str, tuple[_Row, ShelvedEntry]] = {}  # by topic, the entry that was read last
-        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # by place, of the entries that were read
-
-    def record(self, topic: str, number: int) -> Record | None:
-        found = self._last.get(topic)
-        if found is None or not found[0].first <= number <= found[0].last:
-            found = self._read(topic, number)
-            if found is None:
-                return None
-            self._last[topic] = found
-        row, entry = found
-        try:
-            (record,) = self._shelf.records(entry, number - row.first, number - row.first + 1)
-        except EntryUnreadable:
-            return None
-        fields = self.fields.get((topic, number))
-        return amended(record, fields) if fields and isinstance(record, Inference) else record
-
-    def _read(self, topic: str, number: int) -> tuple[_Row, ShelvedEntry] | None:
-        around = number - codec.MAX_RECORDS, number + codec.MAX_RECORDS
-        rows, fields = _select(self._database, self._connection, topic, number, number, around)
-        rows = [row for row in rows if row.first <= number <= row.last]
-        self.fields.update({(topic, at): filled for at, filled in fields.items()})
-        for first, entry in _shelved(self._database, self._connection, topic, rows, self._shelf).items():
-            if not isinstance(entry, EntryUnreadable):
-                return next(row for row in rows if row.first == first), entry
-        return None
-
-
 def accepted(database: Database, connection: Connection, topic: str) -> int:
     """The highest number given in a topic; 0 before the first."""
     row = connection.execute(database.sql(queries.NEWEST)).fetchone()
@@ -218,18 +184,18 @@ def committed_at(database: Database, connection: Connection, topic: str, number:
 
 def _select(
     database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
-) -> tuple[list[_Row], Mapping[int, dict[str, object]]]:
+) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
     """The entries of a range, and what was filled into the records of another one: asked at once."""
     with connection.pipeline():
         where = {"topic": code(topic), "first": first, "last": last}
         rows = connection.execute(database.sql(queries.ENTRIES_BETWEEN), where, binary=True)
         where = {"topic": code(topic), "first": around[0], "last": around[1]}
         filled = connection.execute(database.sql(queries.AMENDMENTS), where, binary=True)
-    return [_Row._make(row) for row in rows.fetchall()], _fields(topic, filled.fetchall())
+    return [EntryRow._make(row) for row in rows.fetchall()], unpacked_fields(topic, filled.fetchall())
 
 
 def _shelved(
-    database: Database, connection: Connection, topic: str, rows: Sequence[_Row], shelf: Shelf
+    database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], shelf: Shelf
 ) -> dict[int, ShelvedEntry | EntryUnreadable]:
     """The records of entries, from the shelf or from the database."""
     found: dict[int, ShelvedEntry | EntryUnreadable] = {}
@@ -241,11 +207,11 @@ def _shelved(
     if missing:
         where = {"topic": code(topic), "firsts": list(missing)}
         for first, data in connection.execute(database.sql(queries.BODIES), where, binary=True):
-            found[first] = _shelve(topic, missing[first], data, shelf)
+            found[first] = shelve(topic, missing[first], data, shelf)
     return {row.first: found.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
 
 
-def _shelve(topic: str, row: _Row, data: bytes, shelf: Shelf) -> ShelvedEntry | EntryUnreadable:
+def shelve(topic: str, row: EntryRow, data: bytes, shelf: Shelf) -> ShelvedEntry | EntryUnreadable:
     body = EntryBody(row.version, row.checksum, data)
     try:
         raws, size = codec.stored_raws(body, topic, row.first, row.records)
@@ -254,7 +220,7 @@ def _shelve(topic: str, row: _Row, data: bytes, shelf: Shelf) -> ShelvedEntry | 
     return shelf.put(topic, row.first, raws, size)
 
 
-def _fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
+def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
     """Amendments by number; a damaged one is left out, so the record stands as it first came."""
     return dict(_checked(topic, rows))
 

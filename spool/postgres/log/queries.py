@@ -81,6 +81,21 @@ ENTRIES_BETWEEN = """
        AND first <= %(last)s
   ORDER BY first"""
 
+# The same of several ranges, with their bodies, but for those that are on the shelf.
+ENTRIES_OF = """
+    SELECT DISTINCT ON (e.first) e.first, e.count, e.at, e.version, e.checksum, false,
+           CASE WHEN e.first <> ALL(%(shelved)s::bigint[]) THEN e.body END
+      FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS wanted (first, last)
+      JOIN LATERAL (
+           SELECT * FROM {schema}.entries
+            WHERE shard = 0 AND topic = %(topic)s::smallint
+              AND first >= coalesce((SELECT max(first) FROM {schema}.entries
+                                      WHERE shard = 0 AND topic = %(topic)s::smallint AND first <= wanted.first),
+                                    wanted.first)
+              AND first <= wanted.last) e ON true
+     WHERE e.first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
+  ORDER BY e.first"""
+
 # Bodies of entries.
 BODIES = """
     SELECT first, body FROM {schema}.entries
@@ -124,6 +139,12 @@ MARK_DAMAGED = """
 AMENDMENTS = """
     SELECT number, checksum, fields FROM {schema}.amendments
      WHERE shard = 0 AND topic = %(topic)s::smallint AND number BETWEEN %(first)s AND %(last)s"""
+
+# The same of several ranges.
+AMENDMENTS_OF = """
+    SELECT number, checksum, fields FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS wanted (first, last)
+      JOIN {schema}.amendments ON shard = 0 AND topic = %(topic)s::smallint
+           AND number BETWEEN wanted.first AND wanted.last"""
 
 # Open records' amendments, whole: a further report has been merged into each. In the period of the record.
 AMEND = """

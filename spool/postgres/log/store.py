@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -24,8 +24,9 @@ from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import KeptRecords, Shelf, code
+from spool.postgres.log.entries import Shelf, code
 from spool.postgres.log.finds import pack_finds
+from spool.postgres.log.kept_records import KeptRecords
 from spool.record import Record
 
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
@@ -54,10 +55,11 @@ class PostgresPlanReader(KeptRecords):
         connection: Connection,
         shelf: Shelf,
         *,
+        places: Callable[[], Iterable[int]],
         series: Mapping[bytes, SeriesState],
         versions: Mapping[bytes, int],
     ) -> None:
-        super().__init__(database, connection, shelf)
+        super().__init__(database, connection, shelf, places)
         self._series = series
         self._versions = versions
 

@@ -418,8 +418,8 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
 FULL = """
     CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql
         AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$;
-    CREATE TRIGGER disk BEFORE INSERT ON {schema}.entries FOR EACH ROW EXECUTE FUNCTION {schema}.full()"""
-ROOM = "DROP TRIGGER disk ON {schema}.entries; DROP FUNCTION {schema}.full()"
+    CREATE TRIGGER disk BEFORE INSERT ON {schema}.commits FOR EACH ROW EXECUTE FUNCTION {schema}.full()"""
+ROOM = "DROP TRIGGER disk ON {schema}.commits; DROP FUNCTION {schema}.full()"
 
 
 async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> None:

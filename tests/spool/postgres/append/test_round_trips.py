@@ -14,7 +14,7 @@ from spool.log.expectations import NOTHING
 from spool.log.partial_reports import Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.spool import PostgresSpool
-from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.shared.bearers import key_is_good
 from spool.registry.shared.streams import agrees
 from spool.settings import SpoolSettings
@@ -68,3 +68,25 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
     with round_trips(append, tmp_path) as refused, pytest.raises(Exception, match="key of this submission"):
         await add(one.log, call(13), expects=[key_is_good(b"d" * 32)])
     assert 2 == refused.count
+
+
+async def test_calls_that_are_told_again_take_one_more(
+    nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
+) -> None:
+    """However many commits they came with, whoever made these, and whatever was filled into them since."""
+    one, other = nodes
+    for number in range(10, 16):
+        await add(one.log, call(number))
+        await add(other.log, call(number + 10), call(number, team="search"))
+    with round_trips(one.database.append, tmp_path) as again:
+        told = [call(number, user="ada") for number in (*range(10, 16), *range(20, 26), 30)]
+        receipt = await add(one.log, *told)
+    assert 3 == again.count
+    view = await one.log.receipt(receipt.id)
+    assert (1, 12) == (view["new"], view["duplicates"])
+    expected = [call(1), call(2)]
+    for number in range(10, 16):
+        expected += [call(number, team="search", user="ada"), call(number + 10, user="ada")]
+    expected.append(call(30, user="ada"))
+    found = [entry.records for entry in await one.log.read(AI_TELEMETRY, 1, 99, with_open=True)]
+    assert [record for record, _ in expected] == [record for records in found for record in records]
