@@ -24,8 +24,8 @@ class SendError(Exception):
         return str(self.status or "refused") if self.answered else None
 
 
-class Retryable(SendError):
-    """No answer, 408, 429, 5xx: the same records again, later."""
+class PutOff(SendError):
+    """`retry_after_s`: when the destination wants to be asked again, if it says so."""
 
     def __init__(
         self,
@@ -38,6 +38,10 @@ class Retryable(SendError):
     ) -> None:
         super().__init__(message, status=status, answered=answered, ambiguous=ambiguous)
         self.retry_after_s = retry_after_s
+
+
+class Retryable(PutOff):
+    """No answer, 408, 429, 5xx: the same records again, later."""
 
 
 class Rejected(SendError):
@@ -56,24 +60,8 @@ class Divide(SendError):
         self.at = at
 
 
-class Misconfigured(SendError):
-    """
-    A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx).
-
-    `retry_after_s`: when the destination wants to be asked again, if it says so.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        answered: bool = True,
-        ambiguous: bool = False,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message, status=status, answered=answered, ambiguous=ambiguous)
-        self.retry_after_s = retry_after_s
+class Misconfigured(PutOff):
+    """A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx)."""
 
 
 class OutcomeUnknown(SendError):

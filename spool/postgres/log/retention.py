@@ -14,6 +14,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
+from spool.log.commits.carrying import carried_sums
 from spool.log.commits.following import by_topic
 from spool.log.retention import Candidate, Progress
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -240,13 +241,7 @@ class PostgresRetention:
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0
-        sums: Counter[tuple[str, str]] = Counter()
-        for commit, _, checksum, packed in rows:
-            terms = books.checked_terms(packed, checksum)
-            if terms is not None:
-                sums.update(books.totals(terms))
-            else:
-                _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
+        sums = carried_sums((commit, checksum, packed) for commit, _, checksum, packed in rows)
         moved = {"before": carried, "after": rows[-1][0]}
         if connection.execute(self._database.sql(queries.CARRIED), moved).rowcount != 1:
             raise RemovedMeanwhile

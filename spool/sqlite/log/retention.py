@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
+from spool.log.commits.carrying import carried_sums
 from spool.log.retention import Candidate, Progress
 from spool.record import TOPICS
 from spool.sqlite.database import PAGE, Database
@@ -144,13 +144,7 @@ class Retention:
         # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
-        sums: Counter[tuple[str, str]] = Counter()
-        for commit, _, checksum, packed in rows:
-            terms = books.checked_terms(packed, checksum)
-            if terms is not None:
-                sums.update(books.totals(terms))
-            else:
-                _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
+        sums = carried_sums((commit, checksum, packed) for commit, _, checksum, packed in rows)
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
         connection.executemany(queries.CARRY, carried)
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
