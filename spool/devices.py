@@ -565,6 +565,7 @@ class DeviceTable:
             self._take(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))
+        batch.done.exception()  # heard: who waited may have been cancelled
 
 
 def of_known(change: Callable[[Device], Device]) -> DeviceChange:

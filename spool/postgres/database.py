@@ -397,7 +397,7 @@ class Lane:
         answer_s = math.inf if takes_long else self._answer_s
         first_look_s = min(self._target.commit_timeout_s, answer_s)
         watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
-        future.add_done_callback(lambda done: watch.cancel())
+        future.add_done_callback(lambda done: _over(done, watch))
         return await asyncio.shield(future)  # who no longer waits does not end what is under way
 
     def _look(
@@ -584,6 +584,12 @@ def parsed(dsn: str) -> dict[str, str]:
 
 
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
+
+
+def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
+    watch.cancel()
+    if not done.cancelled():
+        done.exception()  # heard: who waited may have been cancelled, and then it would be logged as a defect
 
 
 def _option(name: str, value: str) -> str:

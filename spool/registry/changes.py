@@ -55,8 +55,13 @@ class Changes:
 
         task = asyncio.create_task(both())
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._over)
         return await asyncio.shield(task)
+
+    def _over(self, done: asyncio.Task[Any]) -> None:
+        self._running.discard(done)
+        if not done.cancelled():
+            done.exception()  # heard: who waited may have been cancelled, and then it would be logged as a defect
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
         """`load` reads what a table keeps in memory about these: now, and whenever others changed one of them."""

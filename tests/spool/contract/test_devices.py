@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,35 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
     await table.keep(device("other"))
     await table.close()
     assert {"laptop-1", "other"} == {each.id for each in (await DeviceTable.open(rows)).all()}
+
+
+@pytest.mark.asyncio
+async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
+    """Whoever changed the row was cancelled meanwhile: asyncio has nothing to complain of."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def fail(changes: Sequence[AuditedChange]) -> None:
+        begun.set()
+        await goes_on.wait()
+        raise SpoolUnavailable("the audit list cannot be written")
+
+    table = await DeviceTable.open(MemoryDevices())
+    table.auditor = fail
+    asking = asyncio.create_task(
+        table.keep(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
+    )
+    await begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking  # its traceback holds what it waited for
+    goes_on.set()
+    await table.close()
+    del table
+    gc.collect()
+    assert [] == complaints
 
 
 @pytest.mark.asyncio

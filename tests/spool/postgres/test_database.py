@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -51,6 +53,26 @@ async def test_an_error_leaves_everything_as_it_was(database: Database, table: s
         await database.transaction(work)
     await database.transaction(lambda connection: inserted(database, 2, connection))
     assert await kept(database) == [2]
+
+
+async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
+    """Whoever asked was cancelled meanwhile: asyncio has nothing to complain of."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        database = Database(f"host=127.0.0.1 port={port} sslmode=disable gssencmode=disable")
+        asking = asyncio.create_task(database.read(lambda connection: None))
+        connection, _ = await asyncio.to_thread(silent.accept)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    connection.close()
+    await database.close()
+    await asyncio.sleep(0)
+    del asking  # its traceback holds what was asked for
+    gc.collect()
+    assert [] == complaints
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:

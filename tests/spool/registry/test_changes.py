@@ -1,0 +1,51 @@
+"""Changes of a registry, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import pytest
+
+from spool.errors import SpoolUnavailable
+from spool.registry.changes import Changes
+from spool.registry.rows import RegistryRows, RegistryStore
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+T = TypeVar("T")
+
+
+class FailingStore:
+    """Fails once it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = asyncio.Event()
+
+    async def read(self, work: Callable[[RegistryRows], T]) -> T:
+        raise AssertionError("nobody reads")
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        await self.fails.wait()
+        raise SpoolUnavailable("no disk")
+
+
+async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
+    """Whoever asked for the change was cancelled meanwhile: asyncio has nothing to complain of."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    store = FailingStore()
+    changes = Changes(cast(RegistryStore, store), clock=MovedClock(), secret=b"s" * 32)
+    asking = asyncio.create_task(changes.change(lambda rows: None))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking  # its traceback holds the change
+    store.fails.set()
+    while changes._running:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0)
+    gc.collect()
+    assert [] == complaints
