@@ -57,7 +57,7 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
     old, new = site.gateways
     try:
         old.start()
-        with site.oracle.balanced(senders=1):
+        with site.oracle.balanced(senders=1, pause_s=0.2):
             site.passes(TAKEN_S)
             migrated = run(new, following, "storage", "migrate", "--json")
             assert 0 == migrated.returncode, migrated.stderr

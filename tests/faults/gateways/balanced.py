@@ -38,10 +38,10 @@ class BalancedOracle(Oracle):
         return answer
 
     @contextmanager
-    def balanced(self, *, senders: int = 6) -> Iterator[None]:
-        """Load on whatever gateways there are, until the block ends."""
+    def balanced(self, *, senders: int = 6, pause_s: float = 0.0) -> Iterator[None]:
+        """Load on whatever gateways there are, until the block ends; each sender pauses before each request."""
         stop = threading.Event()
-        threads = [threading.Thread(target=self._send_on, args=(stop,)) for _ in range(senders)]
+        threads = [threading.Thread(target=self._send_on, args=(stop, pause_s)) for _ in range(senders)]
         for thread in threads:
             thread.start()
         try:
@@ -51,8 +51,8 @@ class BalancedOracle(Oracle):
             for thread in threads:
                 thread.join()
 
-    def _send_on(self, stop: threading.Event) -> None:
-        while not stop.is_set():
+    def _send_on(self, stop: threading.Event, pause_s: float) -> None:
+        while not stop.wait(pause_s):
             sent = self.make(self._choose(CALLS_A_REQUEST))
             first = self._keep_sending(sent, stop, but="")
             is_repeated = len(self._urls()) > 1 and self._choose((True, False))
