@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -32,7 +32,7 @@ from spool.disks.mounts import mount_point
 from spool.log.values import Entry
 
 T = TypeVar("T")
-Write = Callable[[Delivery, Sequence[Entry]], tuple[list[bytes], Settlement]]
+Write = Callable[[Delivery, Sequence[Entry]], Awaitable[tuple[list[bytes], Settlement]]]
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class FileExporter:
         return None if mark == before else str(mark)
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        lines, settlement = self._write(delivery, entries)
+        lines, settlement = await self._write(delivery, entries)
         mark = None if delivery.mark is None else Mark.parse(delivery.mark)
         await self._in_thread(lambda: self._file.append(lines, mark))
         return settlement

@@ -198,7 +198,7 @@ def _order(charge: Charge) -> tuple[datetime, str, str]:
     return charge.start, charge.provider or "", charge.model or ""
 
 
-def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     """The lines that a delivery adds to the file, marked with its numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
     charges = [replace(charge, numbers=numbers) for charge in of_entries(entries)]

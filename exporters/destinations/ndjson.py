@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import orjson
@@ -13,17 +14,22 @@ from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
+from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import as_json
+from spool.record import Record, as_json
 
 
-def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     """One canonical record a line."""
     batch = batches.with_shadows(delivery, entries)
-    lines = [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in batch.records]
-    return lines, batch.settlement()
+    lines = await in_turns(batch.records, _lines)
+    return list(chain.from_iterable(lines)), batch.settlement()
+
+
+def _lines(records: Sequence[tuple[Record, float]]) -> list[bytes]:
+    return [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in records]
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:

@@ -24,10 +24,11 @@ from exporters.http.client import Client, ClientSettings
 from exporters.probe import Probe, failed, try_connection
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
+from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import as_json
+from spool.record import Record, as_json
 
 TIMESTAMP = "Tollhouse-Timestamp"
 SIGNATURE = "Tollhouse-Signature"
@@ -55,7 +56,8 @@ class WebhookExporter:
         if not batch.records:
             return batch.settlement()
         topic = delivery.route.rpartition("/")[2]
-        body = orjson.dumps({"topic": topic, "records": [as_json(record) for record, _ in batch.records]})
+        rows = await in_turns(batch.records, _rows)
+        body = b'{"topic":%b,"records":[%b]}' % (orjson.dumps(topic), b",".join(rows))
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
         try:
@@ -80,6 +82,10 @@ class WebhookExporter:
         if self._secret is None:
             return {TIMESTAMP: timestamp}
         return {TIMESTAMP: timestamp, SIGNATURE: sign(self._secret.value(), timestamp, body)}
+
+
+def _rows(records: Sequence[tuple[Record, float]]) -> bytes:
+    return b",".join([orjson.dumps(as_json(record)) for record, _ in records])
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:

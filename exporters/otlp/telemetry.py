@@ -8,7 +8,6 @@ would send the first again. Each part has a key of its own, so neither is ever r
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -22,6 +21,7 @@ from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import metrics_request
 from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder, request_of
+from exporters.turns import in_turns
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Inference, UsageMetric
@@ -29,7 +29,6 @@ from spool.record import Inference, UsageMetric
 CONTENT_TYPE = "application/x-protobuf"
 TRACES = "traces"
 METRICS = "metrics"
-TURN = 64  # spans that are encoded in one turn of the event loop
 
 
 class Target(Protocol):
@@ -107,18 +106,9 @@ class TelemetryExporter:
                 return encoding.unpacked(answer, compresses=compresses)
         points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
         try:
-            body = await self._traces_request(spans) if spans else metrics_request(points)
+            body = request_of(await in_turns(spans, self._spans.fields)) if spans else metrics_request(points)
         except (ValueError, OverflowError, IndexError, struct.error) as error:
             # A number too large for OTLP: only this record is at fault, the others of the delivery must go
             # on.
             raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error
         return Encoded(body, len(body), is_compressed=False)
-
-    async def _traces_request(self, spans: Sequence[tuple[Inference, float]]) -> bytes:
-        """The event loop gets its turns: a whole delivery takes 5 to 10 ms, and senders would wait for it."""
-        fields: list[bytes] = []
-        for start in range(0, len(spans), TURN):
-            if start:
-                await asyncio.sleep(0)
-            fields.append(self._spans.fields(spans[start : start + TURN]))
-        return request_of(fields)

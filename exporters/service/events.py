@@ -19,6 +19,7 @@ from exporters.errors import DeliveryTooLarge
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
+from exporters.turns import in_turns
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
 from spool.log.protocols import Log
@@ -75,8 +76,8 @@ class EventExporter:
         batch = batches.without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
-        events = [cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
-        body = orjson.dumps(events)
+        events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
+        body = b"[%b]" % b",".join(await in_turns(events, _cloud_events))
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
@@ -86,6 +87,10 @@ class EventExporter:
 
     async def close(self) -> None:
         await self._upstream.close()
+
+
+def _cloud_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
+    return b",".join([orjson.dumps(cloud_event(event, at)) for event, at in events])
 
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:

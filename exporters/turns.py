@@ -1,0 +1,22 @@
+"""Work on the records of a delivery, in short turns of the event loop: senders are not made to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+TURN: Final = 64  # records in one turn, about half a millisecond: a whole delivery takes 5 to 10
+
+
+async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
+    """What `work` makes of the items, TURN at a time and in their order; everybody else has a turn in between."""
+    made = []
+    for start in range(0, len(items), TURN):
+        if start:
+            await asyncio.sleep(0)
+        made.append(work(items[start : start + TURN]))
+    return made
