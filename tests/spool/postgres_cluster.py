@@ -39,19 +39,24 @@ SETTINGS = {
 STANDBY = "standby"
 # For tests of what is kept, not of what survives: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
-# What an operator may have set, and no promise may rest upon. Nor do statements have limits by themselves.
-CARELESS = {"synchronous_commit": "local", "default_transaction_isolation": "repeatable read"}
-# Refuses what Tollhouse writes without its own settings, which are then in no danger of being forgotten for one verb.
-# A migration alone takes as long as it takes.
-GUARD = """
+# What an operator may have set, and no promise may rest upon: a commit waits for nobody, a statement has no limits.
+NO_LIMIT = "11min"
+CARELESS = {
+    "synchronous_commit": "local",
+    "default_transaction_isolation": "repeatable read",
+    "lock_timeout": NO_LIMIT,
+    "statement_timeout": NO_LIMIT,
+    "idle_in_transaction_session_timeout": NO_LIMIT,
+}
+# Refuses what Tollhouse writes without settings of its own, so that these cannot be forgotten for one verb.
+GUARD = f"""
     CREATE FUNCTION public.guard() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
       IF current_setting('application_name') LIKE 'tollhouse %'
-         AND (current_setting('synchronous_commit') = 'local' OR current_setting('lock_timeout') = '0'
-              OR current_setting('idle_in_transaction_session_timeout') = '0'
-              OR current_setting('transaction_isolation') <> 'read committed'
-              OR (current_setting('statement_timeout') = '0'
-                  AND current_setting('idle_in_transaction_session_timeout') <> '30s'))
+         AND (current_setting('synchronous_commit') = 'local'
+              OR current_setting('transaction_isolation') = 'repeatable read'
+              OR '{NO_LIMIT}' IN (current_setting('lock_timeout'), current_setting('statement_timeout'),
+                                  current_setting('idle_in_transaction_session_timeout')))
       THEN
         RAISE EXCEPTION 'written without the settings that each transaction has to have: %', TG_RELID::regclass;
       END IF;
