@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import psycopg
 import pytest
 
 from gateway.addresses.table import FOR_SENDERS
+from gateway.configuration.sections import McpSettings
 from gateway.devices.lifecycle import DeviceReport
 from gateway.intake.prices import PriceBook
 from spool.identity import Identity
@@ -41,10 +43,11 @@ CASES = Path(__file__).parents[2] / "cases/gateway"
 ADA = Actor("ada@example.com", "127.0.0.1")
 SAFE = {"GET", "HEAD"}
 # Nothing of these is kept, whoever asks.
-KEEPS_NOTHING = {"export_profiles", "validate_billing_drop", "optimize_check", "ask_mcp"}
+KEEPS_NOTHING = {"export_profiles", "validate_billing_drop", "optimize_check"}
 # What changes by itself: who is there and who runs what, empty commits, and the counting of those before.
 OF_ITSELF = {"nodes", "leases", "commits", "heads", "books", "marks"}
 
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 DEFINITION = b"Dimensions: {Owner: {Rules: [{Type: GroupBy, Source: team}]}}"
 JSON, TEXT, PROTOBUF = "application/json", "text/plain", "application/x-protobuf"
 
@@ -158,6 +161,7 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "optimize_update_recommendation_type": Sent(
             "/v2/optimize/recommendation_types/priority_tier", {"enabled": False}, method="PATCH"
         ),
+        "ask_mcp": Sent("/mcp", {**CALL, "params": {"name": "log_insight", "arguments": {"title": "a new one"}}}),
         "create_role": Sent("/v2/access-control/roles", {"name": "New", "data_access": "full"}),
         "update_role": Sent(f"/v2/access-control/roles/{things.role}", {"name": "Newer"}, method="PATCH"),
         "delete_role": Sent(f"/v2/access-control/roles/{things.role}", method="DELETE", kind=None),
@@ -287,7 +291,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None) -> None:
     """The answer is 401, and no row is another one than before; a ping is answered, and kept by nobody."""
     schema = new_schema()
-    config = shared_config(schema.dsn, schema.name, tmp_path)
+    config = replace(shared_config(schema.dsn, schema.name, tmp_path), mcp=McpSettings(writes=True))
     one = await serve(config=config)
     scopes = sorted({row.scope for row in FOR_SENDERS if row.scope})
     key, hook = await one.make_key("all", scopes=scopes), await one.make_key("hook", scopes=[INGEST])
