@@ -43,6 +43,10 @@ class StreamAdmission:
             sizes[name] = StreamSize(name, key, 0)
         return new
 
+    def read_again(self) -> None:
+        """Another gateway has created streams meanwhile: look at the sizes before the next check."""
+        self._good_until = float("-inf")
+
     async def created(self, names: Iterable[str], key: str) -> None:
         """Note whose the streams are that were created."""
         for name in names:

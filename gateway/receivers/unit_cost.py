@@ -182,12 +182,13 @@ def shown(total: Total) -> Mapping[str, object]:
 
 
 async def _as_they_are(request: KeyRequest[Any], answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
-    """Answer once more, by what the streams are, where another gateway has just defined one of them otherwise."""
+    """Answer once more, by what is there, where another gateway has just defined a stream or taken the room."""
     try:
         return await answer()
     except Stale:
         storage = request.services.storage
         storage.book.follow(await storage.streams.streams())
+        request.services.stream_admission.read_again()
         return await answer()
 
 

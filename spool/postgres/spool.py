@@ -102,6 +102,7 @@ async def open_spool(
             await database.pool.joined(partial(streams.remove, database=database, totals=totals))
         return totals is not None
 
+    claims = streams.with_claims(database, reports.versions, max_streams=settings.max_streams)
     log = PostgresLog(
         database,
         settings=settings,
@@ -109,7 +110,7 @@ async def open_spool(
         secret=derived(secret, "log"),
         routes=PostgresRoutes(database),
         observer=observer,
-        versions=with_bearers(database, streams.with_claims(database, reports.versions)),
+        versions=with_bearers(database, claims),
         move=move,
         trim=trim,
         durability=durability,

@@ -28,6 +28,7 @@ _NEVER = 2**63 - 1  # nanoseconds since 1970
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 _STREAM = "SELECT name, type, granularity, keys, created_at FROM {schema}.streams"
+_COUNT = "SELECT count(*) FROM {schema}.streams"
 _PUT_STREAM = """
     INSERT INTO {schema}.streams (name, type, granularity, keys, created_at) VALUES (%s, %s, %s, %s, %s)
         ON CONFLICT (name) DO UPDATE
@@ -244,7 +245,7 @@ def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
     return " AND ".join(terms), values
 
 
-def with_claims(database: Database, versions: Versions) -> Versions:
+def with_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
     """The versions of what a group was made from; those of what it takes its streams to be, too."""
 
     def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
@@ -252,10 +253,15 @@ def with_claims(database: Database, versions: Versions) -> Versions:
         rest = [key for key in keys if key not in claimed]
         others = versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
-        rows = connection.execute(database.sql(f"{_STREAM} WHERE name = ANY(%s)"), (names,)) if claimed else ()
+        if not claimed:
+            return others
+        rows = connection.execute(database.sql(f"{_STREAM} WHERE name = ANY(%s)"), (names,))
+        counted = connection.execute(database.sql(_COUNT))
 
         def found() -> Mapping[bytes, int]:
-            return {**others(), **shared.versions(claimed, {row[0]: _stream(row) for row in rows})}
+            [[count]] = counted
+            known = {row[0]: _stream(row) for row in rows}
+            return {**others(), **shared.versions(claimed, known, room=max_streams - count)}
 
         return found
 

@@ -1,7 +1,8 @@
 """
 What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with what they are.
 
-Only where several processes share a storage can another one have defined a stream that this one does not know.
+Only where several processes share a storage can another one have defined a stream that this one does not know. Those
+that are new to all of them are as many as there is room for.
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
     return {key: _stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 
-def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream]) -> dict[bytes, int]:
-    """Those that agree; `known` are the streams that are there."""
-    return {key: AGREES for key, stream in claimed.items() if _agrees(known.get(stream.name), stream)}
+def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
+    """Those that agree; `known` are the streams that are there, `room` is how many more there may be."""
+    new = sorted({stream.name for stream in claimed.values()} - known.keys())
+    over = set(new[max(0, room) :])
+    return {
+        key: AGREES
+        for key, stream in claimed.items()
+        if stream.name not in over and _agrees(known.get(stream.name), stream)
+    }
 
 
 def _agrees(known: Stream | None, claimed: Stream) -> bool:
