@@ -18,7 +18,7 @@ from spool.registry.registry import Registry
 from spool.registry.shared.following import CLUSTERS, DEVICES
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0039
+LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0041
 STREAMS_EVERY = 10  # looks between reading the definitions of streams
 REST_EVERY = 5  # and of these, between reading what changes all the time: who was last heard, and what is in use
 
