@@ -20,7 +20,8 @@ from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
-SLACK_S = 4.0  # what a busy machine adds
+SLACK_S = 4.0  # what a busy machine adds; one on which a start takes long adds more
+STARTS = 3
 
 CONFIG = """
 [server]
@@ -118,7 +119,9 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollh
     wait_for(lambda: other.queued(ROUTE) == 0, 60, "the second gateway settles it")
     assert (sink.keys[0], [1]) == (sink.keys[1], list(sink.accepted.values()))
 
+    began = time.monotonic()
     killed.start()
+    slack_s = max(SLACK_S, STARTS * (time.monotonic() - began))
     frozen, third = other, killed
     sink.answers.clear()
     assert 200 == post(third.url, request([span("call-2")]), key).status
@@ -136,7 +139,7 @@ def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollh
     books = third.asked("/books")
     assert (2, True) == (books["routes"][ROUTE]["delivered"], books["balanced"])
     print(f"taken over after {killed_s:.1f} s (killed) and {frozen_s:.1f} s (frozen)")
-    assert max(killed_s, frozen_s) < TAKEN_OVER_S + SLACK_S
+    assert max(killed_s, frozen_s) < TAKEN_OVER_S + slack_s
 
 
 def live(gateway: Tollhouse) -> set[str]:
