@@ -49,6 +49,7 @@ SCENARIOS = {
     "F36": "several gateways: too many connections",
     "F37": "several gateways: the database's disk full, then room",
     "F38": "several gateways: bodies, terms and ids damaged",
+    "F39": "several gateways: a pooler killed, then back",
     "F40": "several gateways: the old primary goes on",
     "F41": "several gateways: a standby that lags takes over",
 }

@@ -38,7 +38,10 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
             duplicates=len(verdict.duplicates),
             recovery_s=longest,
         )
-        print(f"taken over within {longest:.1f} s; {site.oracle.twice} requests acknowledged by two gateways")
+        print(
+            f"senders saw {dict(site.oracle.answers)}; taken over within {longest:.1f} s; {site.oracle.twice} requests"
+            " acknowledged by two gateways"
+        )
         assert site.oracle.twice, "nothing was reported twice"
         verdict.check()
     finally:
@@ -87,6 +90,7 @@ def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
             duplicates=len(verdict.duplicates),
             recovery_s=took,
         )
+        print(f"senders saw {dict(site.oracle.answers)}; a fresh record was delivered after {took:.1f} s")
         verdict.check()
     finally:
         site.close()

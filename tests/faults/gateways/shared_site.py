@@ -58,6 +58,7 @@ class SharedSite:
         hold: str = "200ms",
         durability: str = "local",
         commit_timeout: str = "5s",
+        storage: str = "",
         spool: str = "",
     ) -> None:
         folder.mkdir()
@@ -65,7 +66,7 @@ class SharedSite:
         self._folder = folder
         self._settings = {"hold": hold, "spool": spool}
         self._durability = durability
-        self._storage = f'commit_timeout = "{commit_timeout}"'
+        self._storage = f'commit_timeout = "{commit_timeout}"\n{storage}'
         self.upstream = ScriptedUpstream(rng)
         (folder / "upstream.key").touch(mode=0o600)
         (folder / "upstream.key").write_text("upstream-secret\n")

@@ -21,6 +21,7 @@ from spool.postgres.log.entries import code
 from spool.record import AI_TELEMETRY
 from tests.acceptance.conftest import wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatabase, BrokenPair
+from tests.faults.gateways.restarted_pooler import RestartedPooler
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.oracle import SentRequest
 from tests.faults.scenarios import Trial
@@ -254,6 +255,31 @@ def confirming(server: Server) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.fault("F39")
+def test_pooler_killed(trial: Trial, cluster: Server, tmp_path: Path) -> None:
+    """Behind pgbouncer in its mode transaction: it is killed and comes again, as if the database had."""
+    rounds = list(trial.rounds(short=1, full=10))
+    with folder() as place, ExitStack() as stack:
+        pooler = RestartedPooler(place, cluster)
+        stack.callback(pooler.kill)
+        pooler.start()
+        site = SharedSite(
+            tmp_path / "site", dsn=pooler.dsn, schema="pooled", rng=rounds[0], count=1, spool=SPOOL, storage=POOLED
+        )
+        stack.callback(site.close)
+        site.start()
+        broken = BrokenDatabase(site)
+        for _ in rounds:
+            with broken.row(trial):
+                pooler.kill()
+                broken.nothing_is_kept()
+                pooler.start()
+                broken.healed()
+
+
+POOLED = 'pooler = "transaction"'
 
 
 @pytest.mark.fault("F41")

@@ -1,0 +1,52 @@
+"""A pgbouncer before a server, which a test kills and starts again at the same address."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.spool.postgres_cluster import Server, answers, environment, free_port, pooler_program, user
+
+CONFIG = """
+[databases]
+postgres = host=127.0.0.1 port={server} user=tollhouse dbname=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 12
+unix_socket_dir =
+"""
+
+
+class RestartedPooler:
+    """It lends a connection for a transaction at a time. `folder` is the server's user's."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        if pooler_program() is None:
+            pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
+        port = free_port()
+        self.dsn = f"host=127.0.0.1 port={port} user=tollhouse dbname=postgres sslmode=disable"
+        self._file = folder / "pgbouncer.ini"
+        self._file.write_text(CONFIG.format(server=server.port, port=port))
+        self._file.chmod(0o644)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = str(pooler_program())
+        self._process = subprocess.Popen(
+            [program, "-q", str(self._file)], user=user(), env=environment(), cwd="/", stderr=subprocess.DEVNULL
+        )
+        while not answers(self.dsn):
+            assert self._process.poll() is None, "pgbouncer ended at once"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
