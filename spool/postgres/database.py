@@ -159,6 +159,8 @@ class _Session:
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
+        if self.connection.is_spoiled:
+            return False
         news = select.poll()  # not select(), which fails beyond 1,023: where many senders are connected
         news.register(connection.socket, select.POLLIN)
         return not news.poll(0)
@@ -227,7 +229,7 @@ class _Session:
     @contextmanager
     def pipeline(self) -> Iterator[None]:
         """What is sent within is answered at its end."""
-        with psycopg.Connection.pipeline(self.connection):
+        with WatchedConnection.pipeline(self.connection):
             yield
 
     @property
@@ -454,6 +456,9 @@ class Lane:
         session = self._connected(sessions)
         try:
             return form(session)
+        except errors.InvalidSqlStatementName:  # the server and psycopg disagree on what is prepared, and always will
+            session.connection.is_spoiled = True
+            raise
         finally:
             session.waits_since = None
             if session.is_usable():

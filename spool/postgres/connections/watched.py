@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 
 
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """`awaits_since`: since when it waits for an answer of the server, None while it does not."""
+    """
+    `awaits_since`: since when it waits for an answer of the server, None while it does not. `is_spoiled`: not to be
+    used again.
+    """
 
     awaits_since: float | None = None
+    is_spoiled = False
+
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """
+        What is sent within is answered at its end.
+
+        After an error the server passes over the rest, also over what prepares statements, which psycopg believes to be
+        prepared from then on: such a connection is of no more use.
+        """
+        try:
+            with super().pipeline() as begun:
+                yield begun
+        except BaseException:
+            self.is_spoiled = self.prepare_threshold is not None
+            raise
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         self.awaits_since = time.monotonic()

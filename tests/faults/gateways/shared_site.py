@@ -194,7 +194,7 @@ class SharedSite:
 
     def described(self) -> str:
         """For whoever reads a failure: what each gateway says of itself and of the others."""
-        lines = []
+        lines = [f"not ready because {self.reasons()}"]
         for number, one in enumerate(self.gateways):
             if one.process is None or number in self.frozen:
                 lines.append(f"node {number} does not run")

@@ -75,6 +75,29 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     assert [] == complaints
 
 
+async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Database, table: str) -> None:
+    """
+    Behind an error the server passes over the rest of a pipeline, also over what prepares statements: psycopg may
+    believe them prepared, and every later use of such a connection would fail.
+    """
+
+    def pipeline(connection: Connection) -> None:
+        with connection.pipeline():
+            connection.execute("SELECT 1 / 0")
+            connection.execute("SELECT 1")
+
+    def unknown(connection: Connection) -> None:
+        connection.execute("EXECUTE of_nobody")
+
+    pids = set()
+    for fail in (pipeline, unknown):
+        pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
+        with pytest.raises((Invalid, SpoolUnavailable)):
+            await database.append.transaction(fail)
+    pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
+    assert 3 == len(pids)
+
+
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
     """PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is no success here."""
 
