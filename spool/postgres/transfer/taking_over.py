@@ -191,8 +191,9 @@ class _TakingOver:
         self._progress = progress
 
     def run(self) -> None:
-        for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
-            self._connection.execute(f"SET LOCAL {limit} = 0".encode())  # nobody waits for this transaction
+        # It takes as long as it takes, and nobody waits for it.
+        self._connection.execute(b"SET LOCAL statement_timeout = 0")
+        self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '30s'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
         self._write("facts", [{"name": "incarnation", "value": facts["incarnation"]}], replace="name")
         if since := facts.get("streams since"):
