@@ -1,0 +1,54 @@
+"""A new period begins once, whoever begins it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spool.postgres.log.log import PostgresLog
+from spool.postgres.log.retention import PERIOD_S
+from tests.spool.contract.examples import add, call, everything
+from tests.spool.postgres.logs import LogOpener, clock, open_log
+
+__all__ = ["clock", "open_log"]
+
+pytestmark = pytest.mark.asyncio
+
+PERIODS = "SELECT period FROM {schema}.periods ORDER BY period"
+NEWEST = "SELECT max(at) FROM {schema}.periods"
+HEAD = "SELECT period FROM {schema}.heads"
+ENTRIES = "SELECT first, period FROM {schema}.entries ORDER BY first"
+
+
+async def test_of_several_that_begin_a_period_one_does(open_log: LogOpener) -> None:
+    """None begins behind one in which nothing was committed."""
+    nodes = [await open_log(hold=0) for _ in range(3)]
+    for number in (1, 2, 3):
+        await add(nodes[0], call(number))
+        [(at,)] = await rows(nodes[0], NEWEST)
+        for expected in (1, 0):
+            begun = await asyncio.gather(*[node._retention.begin_period(at + PERIOD_S) for node in nodes])
+            assert expected == sum(begun)
+    assert [(1,), (2,), (3,), (4,)] == await rows(nodes[1], PERIODS)
+    assert [(4,)] == await rows(nodes[1], HEAD)
+    assert [(1, 1), (2, 2), (3, 3)] == await rows(nodes[1], ENTRIES)
+    assert [call(number)[0] for number in (1, 2, 3)] == await everything(nodes[0])
+
+
+async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
+    """Whoever made them ended before it had begun the period."""
+    log = await open_log(hold=0)
+    await add(log, call(1))
+    await log._database.transaction(partial(log._retention._make_partitions, number=2))
+    [(at,)] = await rows(log, NEWEST)
+    assert not await log._retention.begin_period(at + PERIOD_S - 1)
+    assert await log._retention.begin_period(at + PERIOD_S)
+    await add(log, call(2))
+    assert [(1, 1), (2, 2)] == await rows(log, ENTRIES)
+
+
+async def rows(log: PostgresLog, query: str) -> list[Any]:
+    return await log._database.read(lambda connection: connection.execute(log._database.sql(query)).fetchall())
