@@ -23,6 +23,55 @@ def size_of(total: Total) -> int:
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
 
 
+class TotalsInHand:
+    """Totals that a transaction has read, what it changes of them, and how the sizes of their streams change."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], Total | None] = {}  # by stream and key
+        self._sizes: dict[tuple[str, str], int] = {}  # as they are stored
+        self._changed: set[tuple[str, str]] = set()
+        self._growth: Counter[str] = Counter()
+
+    def __contains__(self, place: tuple[str, str]) -> bool:
+        return place in self._totals
+
+    def __getitem__(self, place: tuple[str, str]) -> Total | None:
+        return self._totals[place]
+
+    def note(self, place: tuple[str, str], total: Total | None) -> None:
+        """What is stored."""
+        self._totals[place] = total
+        self._sizes[place] = size_of(total) if total else 0
+
+    def put(self, total: Total) -> None:
+        """One that was noted before, None or not."""
+        self._totals[total.stream, total.key] = total
+        self._changed.add((total.stream, total.key))
+
+    def remove(self, place: tuple[str, str]) -> None:
+        """As `put`; the caller deletes the row."""
+        self._changed.discard(place)
+        self._totals[place] = None
+        self._growth[place[0]] -= self._sizes.pop(place, 0)
+
+    def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
+        """The totals to store now, and by how many bytes streams grow with them; both in the order of their keys."""
+        changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
+        for total in changed:
+            place, size = (total.stream, total.key), size_of(total)
+            self._growth[total.stream] += size - self._sizes.get(place, 0)
+            self._sizes[place] = size
+        growth = [(name, n) for name, n in sorted(self._growth.items()) if n]
+        self._changed.clear()
+        self._growth.clear()
+        return changed, growth
+
+    def clear(self) -> None:
+        """Of what was settled nothing is stored any more."""
+        self._totals.clear()
+        self._sizes.clear()
+
+
 def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
     """Whether totals may be added to the streams of a key."""
     held, total = _held(sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
-from spool.stream_limits import size_of, to_free
+from spool.stream_limits import TotalsInHand, size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
 SINCE = "streams since"
@@ -90,10 +89,7 @@ class PostgresStreamRows:
         self._connection = connection
         self._sql = database.sql
         self._streams: dict[str, Stream | None] = {}
-        self._totals: dict[tuple[str, str], Total | None] = {}
-        self._changed: set[tuple[str, str]] = set()
-        self._on_disk: dict[tuple[str, str], int] = {}  # sizes of totals that were read
-        self._growth: Counter[str] = Counter()
+        self._totals = TotalsInHand()
 
     def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """What these operations are about is read; call what is returned once the pipeline is over."""
@@ -122,8 +118,7 @@ class PostgresStreamRows:
         def note() -> None:
             found = {(row[0], row[1]): _total(row) for row in rows}
             for place in places:
-                total = self._totals[place] = found.get(place)
-                self._on_disk[place] = size_of(total) if total else 0
+                self._totals.note(place, found.get(place))
 
         return note
 
@@ -142,7 +137,6 @@ class PostgresStreamRows:
         self.flush()
         for which in _DROP_STREAM:
             self._run(f"DELETE FROM {{schema}}.{which} = %s", (name,))
-        self._on_disk.clear()
         self._streams.clear()
         self._totals.clear()
 
@@ -153,10 +147,8 @@ class PostgresStreamRows:
         return self._totals[place]
 
     def put_total(self, total: Total) -> None:
-        place = (total.stream, total.key)
-        self.total(*place)  # for the size that it had
-        self._totals[place] = total
-        self._changed.add(place)
+        self.total(total.stream, total.key)  # for the size that it had
+        self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
@@ -165,25 +157,16 @@ class PostgresStreamRows:
 
     def remove_total(self, stream: str, key: str) -> None:
         self.total(stream, key)
-        self._changed.discard((stream, key))
-        self._totals[stream, key] = None
-        self._growth[stream] -= self._on_disk.pop((stream, key), 0)
+        self._totals.remove((stream, key))
         self._run(_REMOVE_TOTAL, (stream, key))
 
     def flush(self) -> None:
-        changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
-        self._changed.clear()
-        for total in changed:
-            place, size = (total.stream, total.key), size_of(total)
-            self._growth[total.stream] += size - self._on_disk.get(place, 0)
-            self._on_disk[place] = size
+        changed, growth = self._totals.settle()
         with self._connection.cursor() as cursor:
             if changed:
                 cursor.executemany(self._sql(_PUT_TOTAL), [_row(total) for total in changed])
-            growth = [(name, n) for name, n in sorted(self._growth.items()) if n]
             if growth:
                 cursor.executemany(self._sql(_GROW), growth)
-        self._growth.clear()
 
     def _run(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> Any:
         return self._connection.execute(self._sql(statement), values)

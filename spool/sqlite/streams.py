@@ -18,7 +18,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.database import Database
 from spool.sqlite.lists import read_page
 from spool.sqlite.log import queries
-from spool.stream_limits import size_of, to_free
+from spool.stream_limits import TotalsInHand, size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
 T = TypeVar("T")
@@ -55,10 +55,7 @@ class SqliteStreamRows:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._streams: dict[str, Stream | None] = {}
-        self._totals: dict[tuple[str, str], Total | None] = {}
-        self._changed: set[tuple[str, str]] = set()
-        self._on_disk: dict[tuple[str, str], int] = {}  # sizes of totals that were read
-        self._growth: Counter[str] = Counter()
+        self._totals = TotalsInHand()
 
     def stream(self, name: str) -> Stream | None:
         if name not in self._streams:
@@ -76,7 +73,6 @@ class SqliteStreamRows:
         self._connection.execute("DELETE FROM streams WHERE name = ?", (name,))
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ?", (name,))
         self._connection.execute("DELETE FROM stream_sizes WHERE name = ?", (name,))
-        self._on_disk.clear()
         self._streams.clear()
         self._totals.clear()
 
@@ -84,15 +80,12 @@ class SqliteStreamRows:
         place = (stream, key)
         if place not in self._totals:
             row = self._connection.execute(f"{_TOTAL} AND key = ?", place).fetchone()
-            found = self._totals[place] = _total(row) if row else None
-            self._on_disk[place] = size_of(found) if found else 0
+            self._totals.note(place, _total(row) if row else None)
         return self._totals[place]
 
     def put_total(self, total: Total) -> None:
-        place = (total.stream, total.key)
-        self.total(*place)  # for the size that it had
-        self._totals[place] = total
-        self._changed.add(place)
+        self.total(total.stream, total.key)  # for the size that it had
+        self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
@@ -101,21 +94,13 @@ class SqliteStreamRows:
 
     def remove_total(self, stream: str, key: str) -> None:
         self.total(stream, key)
-        self._changed.discard((stream, key))
-        self._totals[stream, key] = None
-        self._growth[stream] -= self._on_disk.pop((stream, key), 0)
+        self._totals.remove((stream, key))
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ? AND key = ?", (stream, key))
 
     def flush(self) -> None:
-        changed = [total for place in self._changed if (total := self._totals[place]) is not None]
+        changed, growth = self._totals.settle()
         self._connection.executemany(_PUT_TOTAL, [_row(total) for total in changed])
-        self._changed.clear()
-        for total in changed:
-            place, size = (total.stream, total.key), size_of(total)
-            self._growth[total.stream] += size - self._on_disk.get(place, 0)
-            self._on_disk[place] = size
-        self._connection.executemany(_GROW, [(name, n) for name, n in self._growth.items() if n])
-        self._growth.clear()
+        self._connection.executemany(_GROW, growth)
 
 
 class SqliteStreams:
