@@ -92,8 +92,8 @@ async def keep_partial_reports(gateway: Gateway) -> None:
     keys = [b"part %d" % n for n in gateway.some(6)]
     found = await gateway.storage.partial_reports.find(keys)
     kept = [PartialReport(key, time.time(), gateway.chance.randbytes(4)) for key in keys if key not in found]
-    changes = submission([], keep=kept, forget=sorted(found), pending=len(kept) - len(found))
-    await gateway.storage.log.append(replace(changes, expects=as_read(keys, found)))
+    terms = {"pending": len(kept) - len(found), "expects": as_read(keys, found)}
+    await gateway.storage.log.append(submission([], keep=kept, forget=sorted(found), **terms))
 
 
 async def report_operations(gateway: Gateway) -> None:
