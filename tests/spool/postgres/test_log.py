@@ -427,11 +427,11 @@ async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> No
     log = await open_log(hold=0)
     await add(log, call(1))
     full, room = log._database.sql(FULL), log._database.sql(ROOM)
-    await log._database.run(lambda one: one.execute(full))
+    await log._database.transaction(lambda one: one.execute(full))
     with pytest.raises(SpoolFull, match="the disk of the database is full"):
         await add(log, call(2))
     assert not (await log.stats()).writable
-    await log._database.run(lambda one: one.execute(room))
+    await log._database.transaction(lambda one: one.execute(room))
     await add(log, call(2))
     assert [call(number)[0] for number in (1, 2)] == await everything(log)
     await assert_books_balance(log)

@@ -33,7 +33,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import SECRET, open_node
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.ledger_log import call
-from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import Schema, Server
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 
@@ -115,13 +115,13 @@ WAITING = """
 
 @pytest.mark.parametrize("holds", ["a commit of the log", "another transaction"])
 async def test_a_key_ends_after_what_is_being_kept(
-    node: PostgresSpool, registries: tuple[Registry, Registry], fresh_schema: Schema, holds: str
+    node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
     """Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, sql = expected(there, secret), node.database.sql
-    with psycopg.connect(fresh_schema.dsn) as keeping, psycopg.connect(fresh_schema.dsn, autocommit=True) as looking:
+    with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
             hold_keys(keeping, sql, [good])
             assert () == tuple(ended_bearers(keeping, sql, [good], now=None))
@@ -139,13 +139,13 @@ async def test_a_key_ends_after_what_is_being_kept(
 
 
 async def test_a_key_that_was_only_edited_is_good(
-    node: PostgresSpool, registries: tuple[Registry, Registry], fresh_schema: Schema
+    node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server
 ) -> None:
     """Also for a transaction that waits until the change is committed, whose statement began before."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database
-    with psycopg.connect(fresh_schema.dsn) as editing, psycopg.connect(fresh_schema.dsn, autocommit=True) as looking:
+    with psycopg.connect(cluster.dsn) as editing, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         rows = PostgresRegistryRows(editing, database.sql)
         key = rows.key("one")
         assert key is not None
