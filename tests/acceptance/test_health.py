@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import COMMAND
+from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
 
 SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_listen = ""\n{more}'
 

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, expect
 
 from spool.clock import SystemClock
 from tests.acceptance.conftest import Tollhouse
-from tests.acceptance.test_health import free_port
 from tests.browser.console import WIDE, Console
+from tests.free_ports import free_port
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, openid_provider_beside
 
 CONFIG = """

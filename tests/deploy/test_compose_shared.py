@@ -20,7 +20,8 @@ from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.health import SEES_ALL
 from tests.acceptance.conftest import ROOT
 from tests.deploy.test_container import CONTAINERFILE, variables
-from tests.spool.postgres_cluster import Server, environment, folder, free_port, programs, run, user
+from tests.free_ports import free_port
+from tests.spool.postgres_cluster import Server, environment, folder, programs, run, user
 
 SHARED = ROOT / "deploy/compose/shared"
 SAMPLES = ROOT / "deploy/postgresql"

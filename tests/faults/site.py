@@ -16,6 +16,7 @@ from tests.faults.broken import mutants
 from tests.faults.oracle import Oracle, content_hash
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
+from tests.free_ports import free_port
 
 CONFIG = """
 [server]
@@ -75,7 +76,8 @@ class FaultSite:
         return self.tollhouse.url
 
     def start(self, *, mutant: str = "", **environment: str) -> str:
-        where = {"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")} if self.url else {}
+        listen = self.url.removeprefix("http://") or f"127.0.0.1:{free_port()}"
+        where = {"TOLLHOUSE_SERVER__LISTEN": listen}
         words = mutants.command(mutant) if mutant else (str(COMMAND),)
         return self.tollhouse.start(env={**where, **environment}, command=words)
 

@@ -12,7 +12,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -28,6 +27,7 @@ from spool.clock import Clock
 from spool.postgres.database import Database
 from spool.postgres.migrations import VERSIONS
 from spool.settings import LOCAL, NO_POOLER, POSTGRES, TRANSACTION, StorageSettings
+from tests.free_ports import free_port
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -286,13 +286,6 @@ def environment() -> dict[str, str]:
     """Where the programs find libraries that were unpacked beside them."""
     libraries = ":".join(str(path) for path in UNPACKED.glob("usr/lib/*-linux-gnu"))
     return {**os.environ, "LD_LIBRARY_PATH": libraries} if libraries else dict(os.environ)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

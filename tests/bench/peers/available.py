@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.acceptance.conftest import ROOT
 from tests.bench.load.payloads import IDS
-from tests.bench.peers.peer import MakePeer, Peer, ProcessPeer, TollhousePeer, Unavailable, free_port
+from tests.bench.peers.peer import MakePeer, Peer, ProcessPeer, TollhousePeer, Unavailable
+from tests.free_ports import free_port
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder@v0.155.0"
 BUILD = Path(__file__).with_name("collector.yaml")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -40,12 +39,6 @@ class Peer(Protocol):
 
 
 MakePeer = Callable[[Path, str, set[int]], Peer]  # directory, address of the upstream, cores
-
-
-def free_port() -> int:
-    """A port that was free a moment ago: these servers cannot pick one and say which."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def arrived(upstream: LoadSink, expected: int) -> Mapping[str, int]:

@@ -20,8 +20,8 @@ from gateway.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.authentication.oidc.tokens import Expected, check_id_token
 from gateway.configuration.sections import OidcSettings
 from spool.registry.operators import Session
-from tests.acceptance.test_health import free_port
 from tests.clients import environments
+from tests.free_ports import free_port
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 

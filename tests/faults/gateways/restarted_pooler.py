@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spool.postgres_cluster import Server, answers, environment, free_port, pooler_program, user
+from tests.free_ports import free_port
+from tests.spool.postgres_cluster import Server, answers, environment, pooler_program, user
 
 CONFIG = """
 [databases]

@@ -18,8 +18,9 @@ from spool import leases
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
 from spool.postgres import database as postgres_database
 from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation, _Session
+from tests.free_ports import free_port
 from tests.moved_clock import MovedClock
-from tests.spool.postgres_cluster import Schema, Server, free_port
+from tests.spool.postgres_cluster import Schema, Server
 
 pytestmark = pytest.mark.asyncio
 
