@@ -16,7 +16,7 @@ from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices import ENROLLED, REVOKED, Device
 from spool.identity import Identity
 from spool.log.expectations import as_read
-from spool.log.partial_reports import PartialReport
+from spool.log.partial_reports import Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
 from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation
@@ -59,6 +59,13 @@ class Gateway:
     def registry(self) -> Registry:
         assert self.storage.registry is not None
         return self.storage.registry
+
+    @property
+    def expects(self) -> tuple[Expectation, ...]:
+        """Of a key, which others may end or change at the same time."""
+        keys = self.registry.keys
+        known = keys.all()
+        return keys.expectation_of(self.chance.choice(known).id) if known else ()
 
     def some(self, of: int, most: int = 4) -> list[int]:
         """Different numbers below a bound, in any order."""
@@ -289,11 +296,13 @@ async def change_devices(gateway: Gateway) -> None:
         await devices.delete([f"device {n}" for n in gateway.some(5)], [])
     elif what == 1:
         for n in gateway.some(5):
-            devices.touch(f"device {n}", lambda known: replace(known, last_seen=time.time()))
-            devices.note_unenrolled(f"name {n}", key="key", now=time.time())
+            expects = gateway.expects
+            devices.touch(f"device {n}", lambda known: replace(known, last_seen=time.time()), expects=expects)
+            devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expects=expects)
         await devices.flush()
     else:
-        await devices.update(id, lambda known: (known or device(id)).updated(facts=True, state=state))
+        changed = lambda known: (known or device(id)).updated(facts=True, state=state)  # noqa: E731
+        await devices.update(id, changed, expects=gateway.expects, most=5)
 
 
 async def change_clusters(gateway: Gateway) -> None:
@@ -306,12 +315,13 @@ async def change_clusters(gateway: Gateway) -> None:
         await clusters.change(chance.choice(clusters.all()).id, change, ADA)
     else:
         name = chance.choice("ab")
-        await clusters.report(ReportedCluster(account="1", region="eu", name=name, state=str(chance.randrange(99))))
+        reported = ReportedCluster(account="1", region="eu", name=name, state=str(chance.randrange(99)))
+        await clusters.report(reported, expects=gateway.expects)
 
 
 async def keep_container_files(gateway: Gateway) -> None:
     files, chance = gateway.storage.container_files, gateway.chance
-    by, cluster = ContainerSender(key="agent"), chance.choice(CLUSTERS)
+    by, cluster = ContainerSender(key="agent", expects=gateway.expects), chance.choice(CLUSTERS)
     announced = [AnnouncedFile(reference=f"file {n}") for n in gateway.some(4)]
     rows = await files.announce(cluster, announced, by, expires_at=time.time() + 60)
     what = chance.randrange(3)
