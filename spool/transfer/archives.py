@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import file_digest, sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,7 @@ else:
 FORMAT = 1
 MANIFEST, SECRET = "manifest.json", "installation.secret"
 TABLES, CONTENTS = "tables/", "container-files/"
-AT_ONCE = 200  # rows in a frame
-MAX_FRAME = 256 << 20
+AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows in a frame, and their bytes, which the last one may pass
 UNFINISHED = ".unfinished"
 _LENGTH = struct.Struct(">I")
 
@@ -144,7 +142,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
     archive.writestr(SECRET, tables.secret)
     for name in NAMES:
         table = tables.table(name)
-        frames = _counted(name, table, progress)
+        frames = counted_frames(name, table, progress)
         members[f"{TABLES}{name}"] = _write_member(archive, f"{TABLES}{name}", frames)
     for number, content in enumerate(tables.contents(), start=1):
         name = f"{CONTENTS}{number}"
@@ -153,14 +151,27 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
     return members
 
 
-def _counted(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
+def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
     """The columns, then the rows some at a time."""
     yield list(table.columns)
     done = 0
-    while part := list(islice(table.rows, AT_ONCE)):
+    for part in _parts(table.rows):
         yield part
         done += len(part)
         progress(name, done)
+
+
+def _parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """An entry may have megabytes: so many rows as fit into memory together, but one at least."""
+    part, size = list[tuple[Any, ...]](), 0
+    for row in rows:
+        part.append(row)
+        size += sum(len(value) for value in row if isinstance(value, bytes | str))
+        if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
@@ -205,7 +216,7 @@ class ArchiveTables:
         with self._archive.open(name) as member, zstd.ZstdFile(member) as packed:
             while length := packed.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(length)
-                yield msgspec.msgpack.decode(packed.read(min(size, MAX_FRAME)))
+                yield msgspec.msgpack.decode(packed.read(size))
 
 
 @contextmanager

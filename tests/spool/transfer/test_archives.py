@@ -9,7 +9,8 @@ import pytest
 
 from spool.engines import engine_of
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
-from spool.transfer.archives import export_archive, import_archive
+from spool.transfer.archives import BYTES_AT_ONCE, counted_frames, export_archive, import_archive
+from spool.transfer.tables import KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
 pytestmark = pytest.mark.asyncio
@@ -58,3 +59,14 @@ async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_pa
         with pytest.raises((NotAllowed, SpoolDamaged), match="archive"):
             await imported(places, archive, "other files")
         assert not places.options["other files"].directory.exists()
+
+
+async def test_large_rows_are_in_frames_of_their_own() -> None:
+    """An entry has the records of many requests: hundreds of them at once do not fit into memory."""
+    body = bytes(BYTES_AT_ONCE // 2)
+    rows = [(number, body if number < 5 else b"") for number in range(1000)]
+    columns, *parts = counted_frames("entries", KeptTable(columns=("first", "body"), rows=iter(rows)), no_progress)
+    assert ["first", "body"] == columns
+    assert rows == [row for part in parts for row in part]
+    assert 2 == max(sum(row[1] is body for row in part) for part in parts)
+    assert [2, 2, 200] == [len(part) for part in parts][:3]
