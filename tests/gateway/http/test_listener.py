@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from aiohttp.helpers import DEFAULT_CHUNK_SIZE
 
 from gateway.http import listener as listeners
 from gateway.http.listener import Listener
@@ -30,11 +31,16 @@ async def size(request: web.Request) -> web.Response:
     return web.Response(text=f"<{len(await request.read())}>")
 
 
+async def read_at_once(request: web.Request) -> web.Response:
+    return web.Response(text=f"<{len(await request.read())}>")
+
+
 @pytest_asyncio.fixture
 async def listener() -> AsyncIterator[Listener]:
     application = web.Application(client_max_size=2 * LARGE)
     application.router.add_get("/boom", boom)
     application.router.add_post("/size", size)
+    application.router.add_post("/read", read_at_once)
     made = Listener(application)
     await made.start("127.0.0.1:0")
     yield made
@@ -72,6 +78,15 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
     requests = [raw.post("/size", b"x" * n, close=False) for n in sizes]
     said = await raw.talk(listener.port, b"".join(requests) + raw.post("/size", b"end"))
     assert [f"<{n}>" for n in (*sizes, 3)] == re.findall("<[0-9]+>", said.decode())
+
+
+@pytest.mark.asyncio
+async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
+    """Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows."""
+    chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may wait
+    first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
+    said = await raw.talk(listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end"))
+    assert [f"<{n}>" for n in (len(chunks), 4, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
 @pytest.mark.asyncio
