@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any, Protocol
 
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError, SpoolUnavailable
@@ -233,7 +234,7 @@ class _Batch:
         self.updates: dict[str, list[_Update]] = {}
         self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
-        self.deleted: set[str] = set()
+        self.deleted: dict[str, int] = {}  # with how many changes of the row came before
         self.deletions: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -261,11 +262,14 @@ class _Batch:
         """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
         ids = []
         for id, updates in list(self.updates.items()):
-            kept = [update for update in updates if not update.is_refused(id, refused)]
+            may_stay = [not update.is_refused(id, refused) for update in updates]
+            kept = list(compress(updates, may_stay))
             if len(kept) < len(updates):
                 ids.append(id)
                 self.gone.discard(id)
                 self.updates[id] = kept
+                if id in self.deleted:
+                    self.deleted[id] = sum(may_stay[: self.deleted[id]])
             if not kept:
                 del self.updates[id]
         names = [name for name, expects in self.names.items() if refused.ended & expects]
@@ -275,7 +279,10 @@ class _Batch:
 
     def apply(self, id: str, known: Device | None) -> Device | None:
         """The row after the changes that wait."""
-        for update in self.updates.get(id, ()):
+        updates = self.updates.get(id, [])
+        if id in self.deleted:
+            known, updates = None, updates[self.deleted[id] :]
+        for update in updates:
             known = update.apply(known)
         return known
 
@@ -289,6 +296,7 @@ class DeviceTable:
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = _Batch()
+        self._writing: _Batch | None = None  # the one before it, until it is durable
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -364,7 +372,7 @@ class DeviceTable:
         for id in ids:
             self._devices.pop(id, None)
         batch = self._batch
-        batch.deleted.update(ids)
+        batch.deleted.update({id: len(batch.updates.get(id, ())) for id in ids})
         batch.waiting = True
         batch.deletions += changes
         self._begin()
@@ -463,8 +471,12 @@ class DeviceTable:
         await asyncio.sleep(0)  # changes of the same turn of the loop join
         while self._batch:
             batch, self._batch = self._batch, _Batch()
+            self._writing = batch
             try:
-                await self._write(batch)
+                try:
+                    await self._write(batch)
+                finally:
+                    self._writing = None
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                 if not isinstance(error, SpoolError):
                     _log.exception("devices could not be written", extra={"action": "devices_fault"})
@@ -487,7 +499,7 @@ class DeviceTable:
                 self._durable.pop(id, None)
             while moved:
                 for id, newest in moved.items():
-                    self._take(id, newest, batch)
+                    self._take(id, newest)
                 moved = await self._put(batch, moved.keys())
 
     async def _leave_out_ended(self, batch: _Batch) -> None:
@@ -535,15 +547,16 @@ class DeviceTable:
         for one in (batch, self._batch):
             ids, names = one.refuse(refused)
             for id in ids:
-                self._take(id, self._durable.get(id), batch)
+                self._take(id, self._durable.get(id))
             for name in names:  # what others noted of it is read again
                 self._unenrolled.pop(name, None)
 
-    def _take(self, id: str, kept: Device | None, *batches: _Batch) -> None:
+    def _take(self, id: str, kept: Device | None) -> None:
         """Put a row into memory as it is kept, with the changes on top that are not written yet."""
         device = kept
-        for batch in (*batches, self._batch):
-            device = batch.apply(id, device)
+        for batch in (self._writing, self._batch):
+            if batch is not None:
+                device = batch.apply(id, device)
         for table, row in ((self._durable, kept), (self._devices, device)):
             if row is None:
                 table.pop(id, None)
@@ -561,7 +574,7 @@ class DeviceTable:
             _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
             self._flush_soon()
             return
-        for id in {*batch.ids, *batch.deleted} - self._batch.deleted:
+        for id in {*batch.ids, *batch.deleted} - self._batch.deleted.keys():
             self._take(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))

@@ -79,9 +79,12 @@ class Follower:
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            if devices is None or devices:
+            if devices is None:  # what was written since, and which of those that are known are gone
+                await self._shared.devices.follow(None)
+                await self._shared.devices.follow([device.id for device in self._shared.devices.all()])
+            elif devices:
                 await self._shared.devices.follow(devices)
-                devices = set()
+            devices = set()
             if clusters:
                 await self._shared.clusters.follow()
                 clusters = False

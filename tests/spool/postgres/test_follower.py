@@ -93,6 +93,19 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
     assert ([], []) == (there.devices.all(), there.clusters.all())
 
 
+async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]) -> None:
+    """Where changes are told no more, all is read: also which devices are gone."""
+    here, there = nodes[0], nodes[1].shared
+    await here.shared.devices.keep(DEVICE)
+    await nodes[1].looks(1)
+    await here.shared.devices.delete(["laptop-1"], [])
+    await here.shared.devices.keep(replace(DEVICE, id="laptop-2"))
+    forget = here.database.sql("DELETE FROM {schema}.registry_changes")
+    await here.database.run(lambda connection: connection.execute(forget))
+    await nodes[1].looks(1)
+    assert ["laptop-2"] == [device.id for device in there.devices.all()]
+
+
 async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) -> None:
     """Neither undoes the other, though neither gateway had heard of the other's."""
     here, there = nodes[0].shared, nodes[1].shared

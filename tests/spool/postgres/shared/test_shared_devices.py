@@ -122,6 +122,31 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
         await there.table.update("deleted", of_known(lambda known: replace(known, user="ada")))
 
 
+async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
+    """A change and a deletion that are on their way stay on top of it: what was answered as made is made."""
+    here, there = nodes
+    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await there.follow()
+
+    async def audit(changes: Sequence[AuditedChange]) -> None:
+        for id in ("revoked", "deleted"):
+            if there.table.find(id) is not None:
+                there.table.touch(id, lambda known: replace(known, last_seen=known.last_seen + 1.0))
+        await there.table.flush()
+        await here.table.follow(None)
+
+    here.table.auditor = audit
+    change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
+    revoke = of_known(lambda known: replace(known, state="revoked"))
+    outcomes = await asyncio.gather(
+        here.table.update("revoked", revoke, change), here.table.delete(["deleted"], []), return_exceptions=True
+    )
+    assert isinstance(outcomes[0], Device) and outcomes[1] is None
+    await there.follow()
+    for node in nodes:
+        assert {"revoked": ("revoked", 2.0)} == {one.id: (one.state, one.last_seen) for one in node.table.all()}
+
+
 async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
     """What changes with every heartbeat is no news at once: it is read every few seconds."""
     here, there = nodes
