@@ -281,12 +281,14 @@ FULL_PERIOD = """
      WHERE newest.id >= current.commit
        AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
 
-# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it.
+# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it. One
+# that is gone again does not come back: those who follow would not see its commits.
 BEGIN_PERIOD = """
     WITH begun AS (
         INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
         SELECT 0, %(period)s, %(at)s, newest.next, newest.id + 1, newest.size
           FROM (SELECT id, next, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
+         WHERE %(period)s > (SELECT period FROM {schema}.heads WHERE shard = 0)
             ON CONFLICT DO NOTHING RETURNING period)
     UPDATE {schema}.heads SET period = begun.period FROM begun WHERE shard = 0"""
 REMOVE_PERIOD = "DELETE FROM {schema}.periods WHERE shard = 0 AND period = %s"

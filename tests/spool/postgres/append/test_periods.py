@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spool.postgres.log import queries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.retention import PERIOD_S
 from tests.spool.contract.examples import add, call, everything
@@ -48,6 +49,24 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
     assert await log._retention.begin_period(at + PERIOD_S)
     await add(log, call(2))
     assert [(1, 1), (2, 2)] == await rows(log, ENTRIES)
+
+
+async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
+    """Whoever was about to begin it stood still meanwhile."""
+    late, log = [await open_log(hold=0) for _ in range(2)]
+    for number in (1, 2):
+        await add(log, call(number))
+        [(at,)] = await rows(log, NEWEST)
+        assert await log._retention.begin_period(at + PERIOD_S)
+    await add(log, call(3))
+    for table in queries.PARTITIONED:
+        await log._retention._run(queries.DROP_PARTITION % {"table": table, "period": 2})
+    await log._retention._run(queries.REMOVE_PERIOD, 2)
+    await late._database.transaction(partial(late._retention._make_partitions, number=2))
+    assert not await late._database.pool.joined(partial(late._retention._begin_period, number=2, now=at))
+    await add(log, call(4))
+    assert [(3,)] == await rows(late, HEAD)
+    assert [(1,), (3,)] == await rows(late, PERIODS)
 
 
 async def rows(log: PostgresLog, query: str) -> list[Any]:
