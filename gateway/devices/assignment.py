@@ -138,7 +138,11 @@ def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
     outcome.records = [outcome.records[place] for place in kept]
     outcome.identities = [outcome.identities[place] for place in kept]
     outcome.forwarded = {moved[place] for place in outcome.forwarded if place in moved}
-    outcome.points = [point for place, point in enumerate(outcome.points) if place + records not in gone]
+    outcome.named = {moved[place]: name for place, name in outcome.named.items() if place in moved}
+    of_points = [place for place in range(len(outcome.points)) if place + records not in gone]
+    outcome.points = [outcome.points[place] for place in of_points]
+    named = outcome.named_points
+    outcome.named_points = {now: named[before] for now, before in enumerate(of_points) if before in named}
     if outcome.why is not None:
         outcome.why = [outcome.why[place] for place in kept]
     for place in sorted(gone):

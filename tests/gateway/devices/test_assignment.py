@@ -1,0 +1,38 @@
+"""To which device a record is put down when others of its payload are rejected."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import DeviceSettings
+from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.normalise.outcome import Outcome
+from spool.devices import DeviceTable
+from spool.identity import Identity
+from spool.memory.devices import MemoryDevices
+from spool.record import Inference
+from spool.registry.scopes import ENROLL
+from tests.moved_clock import MovedClock
+
+
+@pytest.mark.asyncio
+async def test_records_beside_refused_ones_keep_their_own_device() -> None:
+    """A key that may not chain brings records of another Tollhouse between those of devices."""
+    table = await DeviceTable.open(MemoryDevices())
+    lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
+    names = ["far", "laptop-1", "far", "laptop-2", "laptop-3"]
+    outcome = Outcome(
+        received=len(names),
+        records=[Inference(id=bytes([place]) * 16, source="otel", session=name) for place, name in enumerate(names)],
+        identities=[Identity(bytes([place]) * 16) for place in range(len(names))],
+        forwarded={0, 2},
+        named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},
+    )
+    bearer = Bearer("fleet", frozenset({ENROLL}), may_chain=False)
+    await DeviceAssignment(lifecycle).assign(outcome, bearer)
+    await table.close()
+    kept = [(record.session, record.device) for record in outcome.records]
+    assert [(name, name) for name in names if name != "far"] == kept
+    assert [(0, MAY_NOT_CHAIN), (2, MAY_NOT_CHAIN)] == [(each.item, each.reason) for each in outcome.rejects]
