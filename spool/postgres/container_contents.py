@@ -18,6 +18,10 @@ _ADD = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %
 _KEEP = "UPDATE {schema}.container_contents SET id = %(id)s, at = {now} WHERE draft = %(draft)s"
 _DRAFT = "SELECT draft FROM {schema}.container_contents WHERE id = %s"
 _DRAFTS = "SELECT draft FROM {schema}.container_contents WHERE id = ANY(%s) ORDER BY draft FOR UPDATE"
+_DROPPABLE = """
+    SELECT draft FROM {schema}.container_contents c
+     WHERE draft = %s AND NOT EXISTS (SELECT FROM {schema}.container_files f WHERE f.id = c.id AND f.kept)
+       FOR UPDATE"""
 _LEFT = "SELECT draft FROM {schema}.container_contents WHERE id IS NULL AND at < {now} - %(age_s)s"
 _PIECE = "SELECT body FROM {schema}.container_pieces WHERE draft = %s AND n = %s"
 _REMOVE = (
@@ -107,8 +111,15 @@ class PostgresDraft:
             raise ContainerFileMoved from error
 
     async def drop(self) -> None:
+        """Bytes that a row says are kept stay: its outcome was not heard, or another process wrote it meanwhile."""
+        database = self._database
+
+        def work(connection: Connection) -> None:
+            found = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
+            _remove(connection, database, [draft for (draft,) in found])
+
         self._waiting.clear()
-        await self._database.transaction(lambda connection: _remove(connection, self._database, [self._draft]))
+        await database.transaction(work)
 
     async def _add(self, size: int) -> None:
         sql, values = self._database.sql, (self._draft, self._pieces, bytes(self._waiting[:size]))

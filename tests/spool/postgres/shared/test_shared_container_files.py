@@ -66,6 +66,29 @@ async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerF
     assert () == (await here.verify()).imbalances
 
 
+async def test_an_upload_that_came_second_takes_nothing_away(
+    nodes: tuple[ContainerFiles, ContainerFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It put its bytes in place of those of the first, which was answered as kept; it is told to repeat."""
+    here, there = nodes
+    id = (await announce(here, "a")).id
+    first, second = await here.begin(id), await there.begin(id)
+    assert first is not None and second is not None
+    for upload in (first, second):
+        await upload.write(b"metrics")
+    keep = second.draft.keep
+
+    async def keep_late() -> None:
+        assert await first.finish()
+        await keep()
+
+    monkeypatch.setattr(second.draft, "keep", keep_late)
+    with pytest.raises(ContainerFileMoved):
+        await second.finish()
+    await second.drop()
+    assert [b"metrics"] == [piece async for piece in there.contents.read(id)]
+
+
 async def test_a_row_that_is_not_what_was_read(nodes: tuple[ContainerFiles, ContainerFiles]) -> None:
     """Nothing is written, not even the books."""
     here, there = nodes
