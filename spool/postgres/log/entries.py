@@ -46,12 +46,13 @@ class EntryRow(NamedTuple):
 class ShelvedEntry:
     """The records of an entry: all undecoded, and those that a reader had decoded."""
 
-    __slots__ = ("decoded", "raws", "size")
+    __slots__ = ("decoded", "is_kept", "raws", "size")
 
     def __init__(self, raws: list[msgspec.Raw], size: int) -> None:
         self.raws = raws
         self.decoded: list[Record | None] = [None] * len(raws)
         self.size = size + RAW_BYTES * len(raws)  # bytes in memory, about
+        self.is_kept = True  # on the shelf: one that had to go may still be read from
 
 
 class Shelf:
@@ -84,6 +85,8 @@ class Shelf:
         with self._lock:
             before = self._kept.pop((topic, first), None)
             self._kept[topic, first] = entry
+            if before is not None:
+                before.is_kept = False
             self._make_room(entry.size - (before.size if before else 0))
         return entry
 
@@ -100,19 +103,24 @@ class Shelf:
         if added:
             with self._lock:
                 entry.size += added
-                self._make_room(added)
+                if entry.is_kept:
+                    self._make_room(added)
         return found
 
     def clear(self) -> None:
         """What was read is not what is in the database any more."""
         with self._lock:
+            for entry in self._kept.values():
+                entry.is_kept = False
             self._kept.clear()
             self.bytes = 0
 
     def _make_room(self, added: int) -> None:
         self.bytes += added
         while self.bytes > self._max_bytes and len(self._kept) > 1:
-            self.bytes -= self._kept.popitem(last=False)[1].size
+            _, gone = self._kept.popitem(last=False)
+            gone.is_kept = False
+            self.bytes -= gone.size
 
 
 def code(topic: str) -> int:
