@@ -569,8 +569,9 @@ class DeviceTable:
         self._batch.gone |= batch.gone - batch.names.keys()
         if not batch.waiting:  # nobody waits for an answer: tried again with the next
             for id, updates in batch.updates.items():
-                later = self._batch.updates.pop(id, [])
-                self._batch.add(id, [*updates, *later][-TOUCHES:])
+                if id not in self._batch.deleted:
+                    later = self._batch.updates.pop(id, [])
+                    self._batch.add(id, [*updates, *later][-TOUCHES:])
             _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
             self._flush_soon()
             return

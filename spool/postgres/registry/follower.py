@@ -49,8 +49,9 @@ class Follower:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0
-        self._devices: set[str] | None = set()  # changed, and not read yet; None: any of them
-        self._clusters = True  # whether they were; at first they may have been, since they were loaded
+        # What was changed and is not read yet: at first it may have been, since it was loaded.
+        self._devices: set[str] | None = None  # None: any of them
+        self._clusters = True
         self._is_owed = asyncio.Event()
         self._failed: set[str] = set()  # what could not be read when it was tried last
         self._tasks: list[asyncio.Task[None]] = []

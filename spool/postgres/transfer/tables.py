@@ -22,7 +22,7 @@ from spool.log.conflicts import Conflict
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds
-from spool.postgres.migrations import found_version
+from spool.postgres.migrations import VERSION, found_version
 from spool.postgres.sessions import LIVE
 from spool.record import TOPICS
 from spool.storage import StorageOptions
@@ -41,7 +41,7 @@ _STATEMENTS: Mapping[str, str] = {
         SELECT topic, number, checksum, fields FROM {{schema}}.amendments
          WHERE number >= {_KEPT_FROM} ORDER BY topic, number""",
     "commits": """
-        SELECT id, at AS committed_at, checksum, terms FROM {schema}.commits
+        SELECT id, at AS committed_at, checksum, terms, token FROM {schema}.commits
          WHERE id > (SELECT carried FROM {schema}.marks) ORDER BY id""",
     "pending": "SELECT key, at, body FROM {schema}.partial_reports ORDER BY key",
     "id_runs": "SELECT * FROM {schema}.id_runs ORDER BY id",
@@ -112,11 +112,17 @@ class PostgresTables:
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """What a schema holds. NotAllowed where there is none, or while a node uses it."""
+    """What a schema holds. NotAllowed where there is none, one of a later release, or one that a node uses."""
     database = open_database(options.storage, options.clock)
     try:
-        if not await found_version(database):
+        version = await found_version(database)
+        if not version:
             raise NotAllowed(f"there is no schema {database.name} to copy")
+        if version > VERSION:
+            raise NotAllowed(
+                f"the schema {database.name} is of version {version}, and this Tollhouse knows what version {VERSION} "
+                "has: copy it with the release that made it so"
+            )
         await database.read(partial(_check_unused, database))
         await finds.book_all(database)
     finally:

@@ -191,9 +191,9 @@ class _TakingOver:
         self._progress = progress
 
     def run(self) -> None:
-        # It takes as long as it takes, and nobody waits for it.
+        # It takes as long as it takes, and nobody waits for it. Between two statements records of the source are read.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
-        self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '30s'")
+        self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
         self._write("facts", [{"name": "incarnation", "value": facts["incarnation"]}], replace="name")
         if since := facts.get("streams since"):
@@ -238,7 +238,9 @@ class _TakingOver:
         self._write("entries", moved())
         self._write("damaged", (row for row in self._rows("entries") if row["damaged"]))
         closed = self._closed(folded.through)
-        numbers, first_commit, last, at = dict.fromkeys(TOPICS, 1), 0, 0, 0.0
+        accepted = {row["topic"]: row for row in self._rows("books") if row["term"] == books.ACCEPTED}
+        numbers = dict.fromkeys(TOPICS, 1) | {topic: row["carried"] + 1 for topic, row in accepted.items()}
+        first_commit, last, at = 0, 0, 0.0
         folded_commit: int | None = None
 
         def commits() -> Iterator[dict[str, Any]]:
@@ -253,11 +255,13 @@ class _TakingOver:
                     folded_commit = last
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 kept = (row["terms"], row["checksum"], ids)
-                yield _commit(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0)
+                token = row.get("token")
+                yield _commit(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token)
 
         self._write("commits", commits())
         for topic in TOPICS:
-            numbers[topic] = max(numbers[topic], upto[topic])
+            booked = accepted[topic]["n"] if topic in accepted else 0
+            numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = books.pack_terms([])
         kept = (terms, zlib.crc32(terms), newest.rest())
         final = _commit(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size)
@@ -381,11 +385,13 @@ def _commit(
     *,
     entries: int,
     size: int,
+    token: int | None = None,
 ) -> dict[str, Any]:
+    """With its token, if it had one: by that the node that made it knows it again."""
     return {
         "id": id,
         "period": PERIOD,
-        "token": secrets.randbits(63),
+        "token": secrets.randbits(63) if token is None else token,
         "node": _NOBODY,
         "at": at,
         "next": ends,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from spool import installation
 from spool.container_files import head
-from spool.errors import SpoolUnavailable
+from spool.errors import NotAllowed, SpoolUnavailable
 from spool.sqlite import FILE
 from spool.sqlite.container_contents import DIRECTORY, DRAFT, PIECE
 from spool.sqlite.directory import lock_directory
@@ -50,7 +51,9 @@ class SqliteTables:
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """What a data directory holds."""
+    """What a data directory holds. NotAllowed where that is nothing."""
+    if not await asyncio.to_thread((options.directory / FILE).exists):
+        raise NotAllowed(f"there is no storage in {options.directory} to copy")
     return partial(_open_tables, options.directory)
 
 

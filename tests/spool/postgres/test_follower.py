@@ -236,6 +236,17 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
         await there.follower.close()
 
 
+async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]) -> None:
+    """A start reads for long between its devices and the place from which changes are told."""
+    here, there = nodes[0].shared, nodes[1].shared
+    await here.devices.keep(DEVICE)
+    await there.devices.follow(None)
+    await here.devices.delete(["laptop-1"], [])
+    await there.registry.follow()  # the place
+    await nodes[1].looks(1)
+    assert [] == there.devices.all()
+
+
 async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Schema) -> None:
     """Between reading them and the place from which changes are told nobody tells of them."""
     clock = MovedClock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 from spool.engines import engine_of
 from spool.errors import NotAllowed, SpoolDamaged, UnfinishedCopy
 from spool.postgres.address import open_database
+from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.leases import PostgresLeases
-from spool.record import AI_TELEMETRY, Inference
+from spool.postgres.log.confirmed import CONFIRMED_FILE
+from spool.record import AI_TELEMETRY, UNIT_COST, Inference
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
 from tests.spool.contract.examples import add, call
@@ -105,6 +108,34 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         assert (0, 1) == (again["new"], again["duplicates"])
     finally:
         await storage.close()
+    await places.copy("postgres", "other postgres")
+    node = places.options["postgres"].directory
+    assert json.loads((node / CONFIRMED_FILE).read_text())["commits"]
+    assert [] == list(await ADMINISTRATION.lost(places.options["other postgres"].storage, node))
+
+
+async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
+    """Of topics that nobody has used since retention took the last record: from files, and from a database."""
+    storage = await places.open("files")
+    try:
+        places.clock.move(8 * 86400)
+        await add(storage.log, call(9, at=places.clock.now()))
+        assert await storage.log.retain()
+    finally:
+        await storage.close()
+    before = await places.said("files")
+    assert not before["records"][UNIT_COST]
+    assert before["numbers"][UNIT_COST] > 1
+    for source, target in (("files", "postgres"), ("postgres", "other postgres")):
+        await places.copy(source, target)
+        assert before == await places.said(target)
+
+
+async def test_a_directory_without_a_storage_is_no_source(places: Places) -> None:
+    """Nothing is made in it: who gave a wrong name would have an empty copy."""
+    with pytest.raises(NotAllowed, match="there is no storage in"):
+        await places.copy("files", "other files")
+    assert not places.options["files"].directory.exists()
 
 
 async def test_nothing_is_copied_under_another_secret(places: Places, receipt: str) -> None:

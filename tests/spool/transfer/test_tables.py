@@ -7,8 +7,9 @@ from contextlib import closing
 
 import pytest
 
+from spool.errors import NotAllowed
 from spool.postgres.address import open_database
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import KEEP, VERSION, migrate
 from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import TAKEN
 from spool.sqlite.recovery import empty_database
@@ -59,3 +60,16 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
     with opened() as given:
         for name, columns in needed.items():
             assert set() == columns - set(given.table(f"{file}.{name}" if file else name).columns), name
+
+
+@pytest.mark.asyncio
+async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
+    """It may have tables that this release does not know."""
+    options = places.options["postgres"]
+    database = open_database(options.storage)
+    await migrate(database)
+    later = {"name": "version", "value": str(VERSION + 1).encode()}
+    await database.run(lambda connection: connection.execute(database.sql(KEEP), later))
+    await database.close()
+    with pytest.raises(NotAllowed, match=f"of version {VERSION + 1}"):
+        await tables(options)
