@@ -47,7 +47,6 @@ class Connection(web.RequestHandler):
 
     _first = True
     _is_refused = False
-    _was_paused = False
 
     def __init__(self, server: web.Server, connections: Connections | None, **settings: Any) -> None:
         super().__init__(server, **settings)
@@ -96,19 +95,6 @@ class Connection(web.RequestHandler):
                 self._refuse_grpc()
                 return
         super().data_received(data)
-
-    def pause_reading(self) -> None:
-        self._was_paused = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """
-        aiohttp calls this behind every body, to parse what was held back: nothing is, unless reading was ever paused.
-
-        Its parser may stop long after the pause: where that came behind the last chunk of a body, in the next one.
-        """
-        if self._was_paused:
-            super().resume_reading(resume_parser)
 
     def _refuse_grpc(self) -> None:
         _log.warning(

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.helpers import DEFAULT_CHUNK_SIZE
+from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE
 
 from gateway.http import listener as listeners
 from gateway.http.listener import Listener
@@ -87,6 +88,21 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
     said = await raw.talk(listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end"))
     assert [f"<{n}>" for n in (len(chunks), 4, 3)] == re.findall("<[0-9]+>", said.decode())
+
+
+@pytest.mark.asyncio
+async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
+    """More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind bodies."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")
+    async with asyncio.timeout(60):
+        writer.write(head + b"\r\n\r\n")
+        await reader.readuntil(b"100 Continue\r\n\r\n")
+        others = [raw.post("/read", b"x" * number, close=False) for number in range(1, 2 * MAX_MSG_QUEUE_SIZE)]
+        writer.write(body + b"".join(others) + raw.post("/read", b"end"))
+        said = await reader.read()
+    writer.close()
+    assert [f"<{n}>" for n in (4, *range(1, 2 * MAX_MSG_QUEUE_SIZE), 3)] == re.findall("<[0-9]+>", said.decode())
 
 
 @pytest.mark.asyncio
