@@ -48,8 +48,8 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
     lost: every verb fails at once, and goes on with the standby once that is promoted.
     """
     pair.primary.execute("CREATE TABLE kept (n int PRIMARY KEY)")
-    database = Database(pair.dsn, commit_timeout_s=TIMEOUT_S)
-    await database.transaction(lambda connection: insert(connection, 1))
+    database, patient = Database(pair.dsn, commit_timeout_s=TIMEOUT_S), Database(pair.dsn, commit_timeout_s=60.0)
+    await patient.transaction(lambda connection: insert(connection, 1))
     pair.standby.stop()
     with pytest.raises(Unconfirmed):
         await database.transaction(lambda connection: insert(connection, 2))
@@ -59,7 +59,6 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         await database.append.joined(lambda transaction: insert_joined(transaction, 30))
     assert await kept(database) == [1, 2, 3, 30]  # they stand, and would be gone with the primary
 
-    patient = Database(pair.dsn, commit_timeout_s=60.0)
     for joined in (False, True):
         if joined:
             waiting = asyncio.create_task(patient.append.joined(lambda transaction: insert_joined(transaction, 40)))
