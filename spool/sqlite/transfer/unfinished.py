@@ -6,15 +6,19 @@ import shutil
 from pathlib import Path
 
 from spool.directories import flush_directory
-from spool.errors import NotAllowed, UnfinishedCopy
+from spool.errors import NotAllowed, SpoolUnavailable, UnfinishedCopy
 from spool.sqlite.directory import LOCK_FILE
 
 MARK = "unfinished-copy"
 
 
 def check_finished(directory: Path) -> None:
-    """UnfinishedCopy where a copy has not come to its end."""
-    if (directory / MARK).exists():
+    """UnfinishedCopy where a copy has not come to its end, SpoolUnavailable where nobody may look."""
+    try:
+        is_marked = (directory / MARK).exists()
+    except OSError as error:
+        raise SpoolUnavailable(f"the data directory {directory} cannot be used: {error.strerror}") from error
+    if is_marked:
         raise UnfinishedCopy(
             f"{directory} is a copy that was not finished: run tollhouse storage copy again, or remove the directory"
         )
