@@ -175,6 +175,7 @@ def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installati
     if how == "signal":
         hang_up(one)
     else:
-        assert "changed: the key of server.api_key_file\n" == one.run("reload")
+        # the server looks at the file every few seconds by itself, and may have been first
+        assert one.run("reload") in ("changed: the key of server.api_key_file\n", "nothing has changed\n")
     statuses = [post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")]
     assert [401, 200] == statuses
