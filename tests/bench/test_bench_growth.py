@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,8 @@ import pytest
 from tests.bench.growth.__main__ import plotted
 from tests.bench.growth.axes import axes
 from tests.bench.growth.plots import Plot, svg
+from tests.bench.load.payloads import heartbeat
+from tests.bench.server import backlog
 from tests.bench.server.rounds import Figures, RoundOptions
 from tests.bench.server.states import play
 
@@ -25,6 +28,16 @@ def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
     figures = play(scenario, "tollhouse", tmp_path, RoundOptions(seconds=0.3, warm_up=0.1), point.prepare)
     assert ({}, 0, 0) == (figures.refused, figures.broken, figures.undelivered)
     assert figures.records > 0
+
+
+@pytest.mark.asyncio
+async def test_the_devices_of_the_heartbeats_are_enrolled_before(tmp_path: Path) -> None:
+    """Under the ids that the load reports."""
+    await backlog._add_devices(tmp_path, 3)
+    async with backlog._opened(tmp_path) as storage:
+        assert {json.loads(heartbeat(number))["device_id"] for number in range(3)} == {
+            device.id for device in storage.devices.all()
+        }
 
 
 def test_every_axis_is_drawn() -> None:

@@ -50,8 +50,15 @@ def _series(counts: Sequence[int]) -> Axis:
 
 
 def _devices(counts: Sequence[int]) -> Axis:
-    points = [Point(label=_label(n), scenario=_of("heartbeats-1x16", name=f"devices {n}", devices=n)) for n in counts]
-    return Axis(name="devices", words="devices that send heartbeats", points=points)
+    points = [
+        Point(
+            label=_label(n),
+            scenario=_of("heartbeats-1x16", name=f"devices {n}", devices=n),
+            prepare=partial(backlog.add_devices, devices=n),
+        )
+        for n in counts
+    ]
+    return Axis(name="devices", words="devices that are enrolled and send heartbeats", points=points)
 
 
 def _keys(counts: Sequence[int]) -> Axis:

@@ -165,12 +165,16 @@ def usage_events(events: int) -> bytes:
     return json.dumps([event_of(number) for number in range(events)]).encode()
 
 
+def device_id(number: int) -> str:
+    return f"laptop-{number:06d}"
+
+
 def heartbeat(number: int) -> bytes:
     """What an agent on a laptop reports; one device for each number."""
     return json.dumps(
         {
-            "device_id": f"laptop-{number:06d}",
-            "hostname": f"laptop-{number:06d}",
+            "device_id": device_id(number),
+            "hostname": device_id(number),
             "platform": "linux",
             "agent_version": "1.0.0",
             "user": f"user-{number % 50}",

@@ -1,4 +1,4 @@
-"""Fills an installation that no server has open: records that wait for the upstream, and keys."""
+"""Fills an installation that no server has open: records that wait for the upstream, keys, and devices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
+from spool.devices import Device
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -18,6 +19,7 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from spool.storage import Storage
+from tests.bench.load.payloads import device_id
 
 DATA = "tollhouse-data"
 BATCH = 4096
@@ -50,6 +52,18 @@ async def _add_keys(directory: Path, keys: int) -> None:
         assert storage.registry is not None
         for number in range(keys):
             await storage.registry.keys.create(name=f"unused-{number:06d}", scopes=[INGEST], actor=Actor("bench", ""))
+
+
+def add_devices(directory: Path, devices: int) -> None:
+    """Enrol the devices of the heartbeats, so that none of them is new to the server."""
+    asyncio.run(_add_devices(directory, devices))
+
+
+async def _add_devices(directory: Path, devices: int) -> None:
+    now = time.time()
+    async with _opened(directory) as storage:
+        rows = (Device(id=device_id(n), enrolled_at=now, enrolled_by="bench", last_seen=now) for n in range(devices))
+        await asyncio.gather(*map(storage.devices.keep, rows))
 
 
 @asynccontextmanager
