@@ -50,6 +50,9 @@ class GroupWriter:
 
     From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come that
     close, more of them share a transaction and its flush.
+
+    What cannot be kept is repeated by its senders, all at once: behind a group that failed the next is half as large,
+    so that on a slow way to the keeper one ends in time, and behind one that was kept it may be twice as large.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # the next group
+        self._most = GROUP_RECORDS  # in the next group
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
@@ -160,17 +164,19 @@ class GroupWriter:
     def _take(self) -> list[_WaitingSubmission]:
         group = []
         records = 0
-        while self._waiting and records < GROUP_RECORDS:
+        while self._waiting and records < self._most:
             one = self._waiting.popleft()
             if not one.receipt.done():
                 group.append(one)
-                records += len(one.submission.records) + len(one.submission.points)
+                records += _records([one])
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         try:
             answers = await self._commit([one.submission for one in group])
         except SpoolError as error:
+            if isinstance(error, SpoolUnavailable):
+                self._most = max(1, min(self._most, _records(group)) // 2)
             for one in group:
                 _fail(one.receipt, error)
         except IndexOutOfStep as error:
@@ -183,6 +189,7 @@ class GroupWriter:
                 for one in group:
                     await self._answer([one])
         else:
+            self._most = min(2 * self._most, GROUP_RECORDS)
             _answer(group, answers)
 
     def _refuse_late(self) -> None:
@@ -218,6 +225,10 @@ class GroupWriter:
         except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
             _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
             return True
+
+
+def _records(group: Sequence[_WaitingSubmission]) -> int:
+    return sum(len(one.submission.records) + len(one.submission.points) for one in group)
 
 
 def _answer(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:

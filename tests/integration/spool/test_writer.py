@@ -252,3 +252,43 @@ async def test_a_receipt_that_cannot_be_made_undoes_the_commit(start: Starter, m
     await add(spool.log, unidentified(1))
     assert [call(1)[0]] == await everything(spool.log)
     await assert_books_balance(spool.log)
+
+
+class SlowWay:
+    """Keeps what comes to it in groups of so many at most; of a larger one nothing arrives in time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.sizes: list[int] = []
+
+    async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        self.sizes.append(len(group))
+        if len(group) > self._most:
+            raise SpoolUnavailable("not in time")
+        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+
+    async def between(self) -> bool:
+        return False
+
+
+async def test_on_a_slow_way_groups_become_small_enough() -> None:
+    """Senders that repeat all together are not refused for ever; once all is well groups are as large as before."""
+    way = SlowWay(3)
+    writer = GroupWriter(way.commit, way.between)
+
+    async def send(number: int) -> None:
+        while True:
+            try:
+                await writer.append(submission([call(number)]))
+            except SpoolUnavailable:
+                await asyncio.sleep(0)
+            else:
+                return
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(send, range(40)))
+        way._most, way.sizes = 40, []
+        for _ in range(5):
+            await asyncio.gather(*map(send, range(40)))
+    assert 40 == way.sizes[-1]
+    await writer.close()
