@@ -59,6 +59,7 @@ class BedrockOutput(msgspec.Struct):
     outputTokenCount: Any = None
 
 
+# The names of wrappers, also with escapes.
 _PACKED = (b'"awslogs"', b'"records"', b"\\u006", b"\\u007")
 
 
@@ -91,11 +92,6 @@ def has_sign(members: Members) -> bool:
         or {"messageType", "logGroup"} <= members.keys()
         or any_inside(members, "records", "data")
     )
-
-
-def may_be_packed(body: bytes) -> bool:
-    """Also if the name of a wrapper is written with escapes."""
-    return any(sign in body for sign in _PACKED)
 
 
 def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
@@ -266,7 +262,7 @@ FORMAT = ItemFormat(
     event=BedrockEvent,
     calls=calls,
     unwrap=unwrap,
-    may_be_packed=may_be_packed,
+    signs_of_packing=_PACKED,
     key_header="X-Amz-Firehose-Access-Key",
     answer=answer,
     answer_schemas={200: FIREHOSE_ANSWER},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sized
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from typing import Final
 
 from gateway.errors import BadPayload
@@ -37,6 +37,20 @@ def check_count(
     except BadPayload:
         pass
     return True
+
+
+def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
+    """Whether any of these stands in a body; each step is the event loop's turn."""
+    looked_through = 0
+    for start in range(0, len(body), _WINDOW):
+        for sign in signs:
+            if looked_through >= _WINDOW:
+                looked_through = 0
+                yield
+            if body.find(sign, start, start + _WINDOW + len(sign) - 1) >= 0:
+                return True
+            looked_through += min(_WINDOW, len(body) - start)
+    return False
 
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:

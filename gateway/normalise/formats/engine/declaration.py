@@ -127,7 +127,7 @@ class ItemFormat(Format):
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    may_be_packed: Callable[[bytes], bool] = lambda body: False  # whether `unwrap` may find packed items in a body
+    signs_of_packing: Sequence[bytes] = ()  # without any of which `unwrap` finds no packed items in a body
     # Why an item that is no call was passed over; None: it was not understood if it names a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
 

@@ -12,7 +12,7 @@ from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.item_count import check_count
+from gateway.normalise.payload.item_count import check_count, has_any
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.ai_names import ai_names
@@ -26,7 +26,8 @@ def read(format: ItemFormat, body: bytes, *, options: Options, allowance: Allowa
     outcome = Outcome(why=[] if options.explain else None)
     unfolding = Unfolding(allowance)
     counted = partial(_items, format, body, unfolding)
-    if (yield from check_count(body, counted, allowance, is_packed=format.may_be_packed(body))):
+    is_packed = yield from has_any(body, format.signs_of_packing)
+    if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
         unfolding = Unfolding(allowance.again())  # what unfolds is held already
     for item in _items(format, body, unfolding):
         if not len(item):

@@ -20,6 +20,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire_cut
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload import item_count
 from gateway.normalise.payload.slices import Allowance
 from tests.gateway.normalise.formats.payloads import cases, run
 
@@ -179,3 +180,24 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     body = field(1, field(2, field(2, field(5, b"n" * 38)) * 50)) * 550
     assert len(body) > 2 * MAX_SLICE
     assert answer("otlp/traces", body, 25_000)[:2] == TOO_MANY
+
+
+@pytest.mark.parametrize("window", [3, 4, 100])
+def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """Also across two of the windows that are looked through; between them the event loop has its turn."""
+    monkeypatch.setattr(item_count, "_WINDOW", window)
+
+    def found(body: bytes) -> tuple[bool, int]:
+        turns = 0
+        looking = item_count.has_any(body, (b"sign", b"more"))
+        try:
+            while True:
+                next(looking)
+                turns += 1
+        except StopIteration as done:
+            return bool(done.value), turns
+
+    for sign in (b"sign", b"more"):
+        assert {True} == {found(b"x" * place + sign + b"y" * (9 - place))[0] for place in range(10)}
+    is_found, turns = found(b"sigmor" + b"x" * 12)
+    assert (False, window < 18) == (is_found, turns > 0)
