@@ -46,6 +46,8 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
     if 300 <= status < 400:
         message = f"{message} (a redirect; it is not followed, because the key would go along)"
     wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
+    if wait_s is None and status == 403:
+        wait_s = _used_up_s(answer.headers, now=now)
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
         return Misconfigured(message, status=status, retry_after_s=wait_s)
     if status in (408, 429) or status >= 500:
@@ -56,6 +58,14 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
             ambiguous=status in (502, 504),
         )
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
+
+
+def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Seconds until there may be requests again, where a limit is used up, as GitHub says it; None where none is."""
+    if headers.get("x-ratelimit-remaining", "").strip() != "0":
+        return None
+    reset = headers.get("x-ratelimit-reset", "").strip()
+    return max(0.0, float(reset) - now) if reset.isascii() and reset.isdigit() else 0.0
 
 
 def words(answer: HttpAnswer, *, secrets: Iterable[str] = ()) -> str:

@@ -16,6 +16,7 @@ from spool.storage import Storage
 
 FORBIDDEN, NOT_FOUND = 403, 404
 WAIT_S = 5.0  # where the provider tells no time
+LIMIT_WAIT_S = 60.0  # what GitHub asks for where it tells none
 
 
 def statement_puller(
@@ -71,7 +72,10 @@ def _waits_s(error: SendError) -> float | None:
     """After how long the same page may come; None if it would be refused again."""
     if isinstance(error, Retryable):
         return error.retry_after_s or WAIT_S
-    # A key that is refused stays refused. GitHub answers so, with a time, where there were too many requests.
-    if isinstance(error, Misconfigured) and error.status == FORBIDDEN and error.retry_after_s is not None:
-        return error.retry_after_s or WAIT_S
+    # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many requests.
+    if isinstance(error, Misconfigured) and error.status == FORBIDDEN:
+        if error.retry_after_s is not None:
+            return error.retry_after_s or WAIT_S
+        if "rate limit" in str(error).lower():
+            return LIMIT_WAIT_S
     return None

@@ -46,6 +46,24 @@ def test_only_a_gateway_error_is_ambiguous() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "headers", "wait_s"),
+    [
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW) + 90)}, 90.0),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW) - 90)}, 0.0),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, 0.0),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1", "retry-after": "7"}, 7.0),
+        (403, {"x-ratelimit-remaining": "41", "x-ratelimit-reset": str(int(NOW) + 90)}, None),
+        (401, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW) + 90)}, None),
+    ],
+)
+def test_a_limit_that_is_used_up_says_until_when(status: int, headers: dict[str, str], wait_s: float | None) -> None:
+    """GitHub forbids what is beyond it, with a time of its own: the key is good."""
+    error = problem(HttpAnswer(status=status, headers=headers), now=NOW)
+    assert isinstance(error, Misconfigured)
+    assert wait_s == error.retry_after_s
+
+
+@pytest.mark.parametrize(
     ("value", "seconds"),
     [
         ("7", 7.0),

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.assembly.statements import statement_puller
+from gateway.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
 from gateway.configuration.sections import PULLED_SOURCES, Config, ReconciliationSettings, StatementPullSettings
 from gateway.statements.pull_requests import PULL_REQUESTS
 from gateway.statements.puller import PullState, StatementPuller
@@ -169,6 +169,22 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     [state] = await puller.states()
     assert ("done", house.expected()) == (state.state, await house.kept())
     assert (2 if house.requests > 1 else 3) == provider.asked.count(provider.asked[0])
+
+
+@pytest.mark.parametrize(
+    ("headers", "words", "wait_s"),
+    [
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}, "API rate limit exceeded", WAIT_S),
+        ({"X-RateLimit-Remaining": "12"}, "You have exceeded a secondary rate limit", LIMIT_WAIT_S),
+    ],
+)
+async def test_too_many_requests_are_no_refused_key(
+    house: House, headers: dict[str, str], words: str, wait_s: float
+) -> None:
+    """GitHub says so by 403, and does not always name a time to come again."""
+    house.provider.faults = {1: web.Response(status=403, headers=headers, text=json.dumps({"message": words}))}
+    await house.pull()
+    assert ([wait_s], house.expected()) == (house.slept, await house.kept())
 
 
 async def test_days_come_late_and_settle(house: House) -> None:
