@@ -46,7 +46,10 @@ class DeviceAssignment:
         Items of a revoked device, and records of another Tollhouse under a key that may not chain, are rejected, and
         the rest is kept; Refusal 410 if the header names a revoked device.
         """
-        if not (bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded):
+        if not (
+            bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded
+            or outcome.sessions
+        ):  # fmt: skip
             return
         if outcome.forwarded and not bearer.may_chain:
             _reject(outcome, set(outcome.forwarded), MAY_NOT_CHAIN, _NO_CHAIN)
@@ -69,6 +72,11 @@ class DeviceAssignment:
             self._count_claims(claims)
         if gone:
             _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
+        outcome.sessions = {
+            window: named
+            for window, named in outcome.sessions.items()
+            if not all(self._verdict(_usable(name) or bearer.named, bearer).revoked for name in named)
+        }
         self._hear((verdict.device for verdict in verdicts.values()), bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:

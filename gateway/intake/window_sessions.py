@@ -13,12 +13,11 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.intake.shadows import WINDOW_S, Shadows
+from gateway.normalise.outcome import Window
 from spool.clock import Clock
 from spool.log.partial_reports import SESSIONS, PartialReport, PartialReports, PendingChange
 
 MOST = 10_000
-
-Window = tuple[str, str | None, str]  # source, service, session
 
 _log = logging.getLogger(__name__)
 

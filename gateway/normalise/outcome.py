@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,9 @@ _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
 
 
+Window: TypeAlias = tuple[str, str | None, str]  # source, service, session
+
+
 class Outcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
@@ -75,7 +78,7 @@ class Outcome(msgspec.Struct):
     forwarded: set[int] = set()  # places in `records` of those from another Tollhouse
     named: dict[int, str] = {}  # place in `records` -> device named by its resource
     named_points: dict[int, str] = {}  # the same for `points`
-    sessions: set[tuple[str, str | None, str]] = set()  # see `note_session`
+    sessions: dict[Window, set[str | None]] = {}  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
     dropped: list[Dropped] = []  # beside `why`
     packed: list[bytes] = []  # finished records and points, until `parts`
@@ -104,15 +107,15 @@ class Outcome(msgspec.Struct):
             self.named_points[len(self.points)] = device
         self.points.append(point)
 
-    def note_session(self, record: AiRecord, session: str | None) -> None:
+    def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Keep the session of a record's resource where the record names another one.
+        Keep the session of a record's resource where the record names another one, and the device that it names.
 
         A window of Copilot Chat holds many conversations: its calls name these, its counters name the
         window alone.
         """
         if session is not None and session != record.session:
-            self.sessions.add((record.source, record.tags.get("service"), session))
+            self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))

@@ -10,13 +10,11 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import CallReport, Normalised
-from gateway.normalise.outcome import Outcome, Reject
+from gateway.normalise.outcome import Outcome, Reject, Window
 from gateway.workers.messages import PIECE, MessageKind
 from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
-
-Sender = tuple[str, str | None, str]
 
 
 class _Rows(msgspec.Struct, array_like=True, gc=False):
@@ -27,7 +25,7 @@ class _Rows(msgspec.Struct, array_like=True, gc=False):
     points: list[CounterPoint] = []
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
-    sessions: list[Sender] = []
+    sessions: list[tuple[Window, set[str | None]]] = []
     reports: list[CallReport] = []
 
 
@@ -88,7 +86,7 @@ def _pieces(normalised: Normalised) -> Iterator[_Rows]:
         outcome.points,
         outcome.rejects,
         outcome.unrecognised,
-        list(outcome.sessions),
+        list(outcome.sessions.items()),
         normalised.reports,
     )
     if max(map(len, lists)) <= PIECE:

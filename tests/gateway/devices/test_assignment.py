@@ -9,7 +9,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
-from spool.devices import DeviceTable
+from spool.devices import ENROLLED, REVOKED, Device, DeviceTable
 from spool.identity import Identity
 from spool.memory.devices import MemoryDevices
 from spool.record import Inference
@@ -36,3 +36,22 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     kept = [(record.session, record.device) for record in outcome.records]
     assert [(name, name) for name in names if name != "far"] == kept
     assert [(0, MAY_NOT_CHAIN), (2, MAY_NOT_CHAIN)] == [(each.item, each.reason) for each in outcome.rejects]
+
+
+@pytest.mark.asyncio
+async def test_rejected_calls_leave_no_session() -> None:
+    """Nothing of a revoked device is kept, so no counter of another one is taken for its repeat."""
+    table = await DeviceTable.open(MemoryDevices())
+    lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
+    for id, state in (("gone", REVOKED), ("laptop", ENROLLED)):
+        await table.keep(Device(id=id, enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=state))
+    outcome = Outcome(received=2)
+    for place, (name, sessions) in enumerate((("gone", ["one", "both"]), ("laptop", ["both", "other"]))):
+        record = Inference(id=bytes([place]) * 16, source="otel")
+        outcome.add(record, Identity(record.id), device=name)
+        for session in sessions:
+            outcome.note_session(record, session, device=name)
+    await DeviceAssignment(lifecycle).assign(outcome, Bearer("fleet", frozenset({ENROLL})))
+    await table.close()
+    assert ["laptop"] == [record.device for record in outcome.records]
+    assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()

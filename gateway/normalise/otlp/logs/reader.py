@@ -105,7 +105,7 @@ class LogReader:
         dialect, attributes = event.dialect, record.attributes
         call = _inference(record, product, event)
         self._senders.sign(call, product, record.resource, attributes)
-        self._outcome.note_session(call, self._senders.caller.session)
+        self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
         identity = of_call(
             call,
             response_id=semconv.first_text(attributes, dialect.response_id),

@@ -210,7 +210,7 @@ class SpanReader:
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
         if call.resource_caller.session is not None:
-            self._outcome.note_session(record, call.resource_caller.session)
+            self._outcome.note_session(record, call.resource_caller.session, device=call.device)
         own = call.own_id
         identity = of_call(
             record,
