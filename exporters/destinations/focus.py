@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from exporters import batch as batches
@@ -24,6 +26,7 @@ from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
+from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.csv_cells import safe_cell
 from spool.deliveries.values import Delivery, Settlement
@@ -181,17 +184,27 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
 DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 
-def of_entries(entries: Sequence[Entry]) -> list[Charge]:
+async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     """What some records come to, by the hour and what is shown of them; shadows are never summed."""
     sums = HourlySums()
-    sums.add(entries)
     charges: dict[tuple[object, ...], Charge] = {}
-    for hour, key, row in sums.rows():
-        charge = _of_sum(hour, key, row)
-        shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
-        place = (hour, *shown, *sorted(charge.tags.items()))
-        charges[place] = _add(charges[place], charge) if place in charges else charge
+
+    def add(rows: Sequence[tuple[int, Dimensions, Measures]]) -> None:
+        for hour, key, row in rows:
+            charge = _of_sum(hour, key, row)
+            shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
+            place = (hour, *shown, *sorted(charge.tags.items()))
+            charges[place] = _add(charges[place], charge) if place in charges else charge
+
+    for entry in entries:
+        await in_turns(range(len(entry.records)), partial(_sum, sums, entry))
+    await in_turns(list(sums.rows()), add)
     return sorted(charges.values(), key=_order)
+
+
+def _sum(sums: HourlySums, entry: Entry, places: Sequence[int]) -> None:
+    records = [entry.records[place] for place in places]
+    sums.add([replace(entry, first=entry.first + places[0], records=records)])
 
 
 def _order(charge: Charge) -> tuple[datetime, str, str]:
@@ -201,8 +214,12 @@ def _order(charge: Charge) -> tuple[datetime, str, str]:
 async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     """The lines that a delivery adds to the file, marked with its numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
-    charges = [replace(charge, numbers=numbers) for charge in of_entries(entries)]
-    return [lines([charge]) for charge in charges], batches.without_shadows(delivery, entries).settlement()
+
+    def lines_of_some(charges: Sequence[Charge]) -> list[bytes]:
+        return [lines([replace(charge, numbers=numbers)]) for charge in charges]
+
+    made = await in_turns(await of_entries(entries), lines_of_some)
+    return list(chain.from_iterable(made)), batches.without_shadows(delivery, entries).settlement()
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:

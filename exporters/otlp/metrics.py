@@ -30,24 +30,31 @@ _ATTRIBUTES = {
 }
 
 
-def metrics_request(records: Iterable[tuple[UsageMetric, float]]) -> bytes:
-    """An ExportMetricsServiceRequest. Each record comes with the time of its commit, in seconds."""
-    request = ExportMetricsServiceRequest()
-    resource = request.resource_metrics.add()
-    resource.resource.attributes.add(key="service.name").value.string_value = "tollhouse"
-    scope = resource.scope_metrics.add()
-    scope.scope.name = "tollhouse"
-    sums: dict[tuple[str, str, bool], Sum] = {}
-    for record, committed_at in records:
-        falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
-        series = (record.name, record.unit, falls)
-        if series not in sums:
-            metric = scope.metrics.add(name=record.name, unit=record.unit)
-            metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-            metric.sum.is_monotonic = not falls
-            sums[series] = metric.sum
-        _fill(sums[series].data_points.add(), record, committed_at)
-    return request.SerializeToString(deterministic=True)
+class MetricsRequest:
+    """An ExportMetricsServiceRequest that is filled some records at a time."""
+
+    def __init__(self) -> None:
+        self._request = ExportMetricsServiceRequest()
+        resource = self._request.resource_metrics.add()
+        resource.resource.attributes.add(key="service.name").value.string_value = "tollhouse"
+        self._scope = resource.scope_metrics.add()
+        self._scope.scope.name = "tollhouse"
+        self._sums: dict[tuple[str, str, bool], Sum] = {}
+
+    def add(self, records: Iterable[tuple[UsageMetric, float]]) -> None:
+        """Each record comes with the time of its commit, in seconds."""
+        for record, committed_at in records:
+            falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
+            series = (record.name, record.unit, falls)
+            if series not in self._sums:
+                metric = self._scope.metrics.add(name=record.name, unit=record.unit)
+                metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+                metric.sum.is_monotonic = not falls
+                self._sums[series] = metric.sum
+            _fill(self._sums[series].data_points.add(), record, committed_at)
+
+    def encoded(self) -> bytes:
+        return self._request.SerializeToString(deterministic=True)
 
 
 def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> None:

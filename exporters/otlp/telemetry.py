@@ -18,7 +18,7 @@ from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.client import Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
-from exporters.otlp.metrics import metrics_request
+from exporters.otlp.metrics import MetricsRequest
 from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder, request_of
 from exporters.turns import in_turns
@@ -106,7 +106,12 @@ class TelemetryExporter:
                 return encoding.unpacked(answer, compresses=compresses)
         points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
         try:
-            body = request_of(await in_turns(spans, self._spans.fields)) if spans else metrics_request(points)
+            if spans:
+                body = request_of(await in_turns(spans, self._spans.fields))
+            else:
+                request = MetricsRequest()
+                await in_turns(points, request.add)
+                body = request.encoded()
         except (ValueError, OverflowError, IndexError, struct.error) as error:
             # A number too large for OTLP: only this record is at fault, the others of the delivery must go
             # on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -15,6 +16,7 @@ import pytest
 
 from exporters.destinations import focus
 from exporters.record_file import FileExporter
+from exporters.turns import TURN
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.record import NS, Record
@@ -64,7 +66,7 @@ RECORDS: list[Record] = [
 
 def rows(records: list[Record] = RECORDS) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
-    text = focus.header() + focus.lines(focus.of_entries([entry]))
+    text = focus.header() + focus.lines(asyncio.run(focus.of_entries([entry])))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 
@@ -189,7 +191,34 @@ def test_no_cell_is_a_formula(beginning: str) -> None:
     words = f"{beginning}cmd|' /C calc'!A1"
     record = paid(1, request_model=words, response_model=None, team=words, user=words, cost="-1.5")
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
-    [row] = csv.DictReader(io.StringIO((focus.header() + focus.lines(focus.of_entries([entry]))).decode(), newline=""))
+    [row] = csv.DictReader(
+        io.StringIO((focus.header() + focus.lines(asyncio.run(focus.of_entries([entry])))).decode(), newline="")
+    )
     assert not [name for name, cell in row.items() if cell.startswith(("=", "+", "@", "\t", "\r"))]
     assert {"-1.5"} == {cell for cell in row.values() if cell.startswith("-")}
     assert any(cell.startswith("'" + beginning) for cell in row.values())
+
+
+def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
+    """Senders are not made to wait for it, and it comes to the same as in one."""
+    records = [paid(n, user=f"user-{n}") for n in range(1, 200)]
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
+    delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=199, attempts=0, idempotency_key="k")
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def run() -> list[bytes]:
+        others = asyncio.create_task(take_turns())
+        lines, _ = await focus.lines_of(delivery, [entry])
+        others.cancel()
+        return lines
+
+    lines = asyncio.run(run())
+    assert 3 * (len(records) // TURN) <= turns
+    [header, *rows] = csv.reader(io.StringIO((focus.header() + b"".join(lines)).decode(), newline=""))
+    assert 199 == len(rows) == sum(int(row[header.index("x_Calls")]) for row in rows)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from exporters.otlp.metrics import metrics_request
+from exporters.otlp.metrics import MetricsRequest
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
 from spool.record import NS, Record, UsageMetric
@@ -28,6 +30,12 @@ FULL = counter(
 MONEY = counter(
     2, name="test.cost.usage", unit="USD", value="0.1234567890123456789", start_time=BEGAN, end_time=BEGAN + 1
 )
+
+
+def metrics_request(records: Iterable[tuple[UsageMetric, float]]) -> bytes:
+    request = MetricsRequest()
+    request.add(records)
+    return request.encoded()
 
 
 def taken_in(*records: UsageMetric) -> list[Record]:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.otlp.metrics import metrics_request
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.metrics.reader import UNCHANGED
@@ -20,6 +19,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_
 from spool.identity import of_point
 from spool.log.values import CounterPoint
 from spool.record import UsageMetric, decimal_text
+from tests.exporters.test_metrics import metrics_request
 from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
 
 TOKENS = "gen_ai.client.token.usage"
