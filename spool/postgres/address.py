@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.installation import SIZE, make_secret
-from spool.postgres.database import Database, parsed
+from spool.postgres.connections.target import parsed
+from spool.postgres.database import Database
 from spool.settings import TRANSACTION, StorageSettings
 
 LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones

@@ -13,7 +13,7 @@ from spool.postgres.address import open_database, read_secret
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.billing_drops import PostgresBillingDrops
 from spool.postgres.billing_hours import PostgresBillingHours
-from spool.postgres.database import DRIVER
+from spool.postgres.connections.target import DRIVER
 from spool.postgres.facts import agree
 from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases

@@ -14,9 +14,8 @@ import psycopg
 from psycopg.abc import Params, QueryNoTemplate
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 
-from spool.postgres.connections.watched import WatchedConnection
-
-READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+from spool.postgres.connections.target import local_settings
+from spool.postgres.connections.watched import READ_COMMITTED, WatchedConnection
 
 
 class PooledConnection(WatchedConnection):
@@ -29,9 +28,14 @@ class PooledConnection(WatchedConnection):
     settings: Mapping[str, str]
 
     def begin(self, statement: bytes) -> None:
-        """Begin a transaction that has the settings; what follows is in it."""
-        local = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in self.settings.items())
-        super().execute(statement + local.encode())
+        super().execute(statement + b"; " + local_settings(self.settings))
+
+    @contextmanager
+    def begun(self) -> Iterator[psycopg.Pipeline]:
+        with super().pipeline() as pipeline:
+            super().execute(READ_COMMITTED)
+            super().execute(local_settings(self.settings))
+            yield pipeline
 
     def execute(  # type: ignore[override]  # templates are not used here
         self, query: QueryNoTemplate, params: Params | None = None, *, prepare: bool | None = None, binary: bool = False
@@ -53,10 +57,7 @@ class PooledConnection(WatchedConnection):
     @contextmanager
     def _one_transaction(self) -> Iterator[psycopg.Pipeline]:
         try:
-            with super().pipeline() as pipeline:
-                super().execute(READ_COMMITTED)
-                named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in self.settings.items())
-                super().execute(f"SELECT {named}".encode())
+            with self.begun() as pipeline:
                 yield pipeline
                 super().execute(b"COMMIT")
         finally:

@@ -9,15 +9,30 @@ from typing import Any
 
 import psycopg
 
+Connection = psycopg.Connection[tuple[Any, ...]]
+READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
-class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
+
+class WatchedConnection(Connection):
     """
-    `awaits_since`: since when it waits for an answer of the server, None while it does not. `is_spoiled`: not to be
-    used again.
+    `awaits_since`: since when it waits for an answer of the server, None while it does not. `commits_since`: since when
+    something is under way that only the standby may end. `is_spoiled`: not to be used again.
     """
 
     awaits_since: float | None = None
+    commits_since: float | None = None
     is_spoiled = False
+
+    def begin(self, statement: bytes) -> None:
+        """Begin a transaction; what follows is in it."""
+        self.execute(statement)
+
+    @contextmanager
+    def begun(self) -> Iterator[psycopg.Pipeline]:
+        """Begin a transaction together with what is sent within."""
+        with self.pipeline() as pipeline:
+            self.begin(READ_COMMITTED)
+            yield pipeline
 
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:

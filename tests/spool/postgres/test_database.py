@@ -17,7 +17,9 @@ import pytest
 from spool import leases
 from spool.errors import Invalid, SpoolFull, SpoolUnavailable
 from spool.postgres import database as postgres_database
-from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation, _Session
+from spool.postgres.connections import lane
+from spool.postgres.connections.session import ServerSession
+from spool.postgres.database import CommitUnknown, Connection, Database, UniqueViolation
 from tests.free_ports import free_port
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema, Server
@@ -168,8 +170,8 @@ async def test_a_server_that_stands_still_is_given_up(
     What was asked before the commit goes on elsewhere; of a commit it is not known whether it stands. A migration waits
     as long as it takes.
     """
-    for name in ("CANCEL_S", "STATEMENT_S", "LOOK_S"):
-        monkeypatch.setattr(postgres_database, name, 0.5)
+    for module, name in ((lane, "CANCEL_S"), (lane, "LOOK_S"), (postgres_database, "STATEMENT_S")):
+        monkeypatch.setattr(module, name, 0.5)
     database = Database(unmade_schema.dsn, schema=unmade_schema.name, commit_timeout_s=0.5)
     asked: list[int] = []
 
@@ -219,14 +221,14 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
         return host, one.pool._idle[-1].timeline
 
     assert ("127.0.0.1", 1) == await asked(database) == await asked(alone)
-    read = _Session.read_timeline
+    read = ServerSession.read_timeline
 
-    def read_timeline(session: _Session) -> None:
+    def read_timeline(session: ServerSession) -> None:
         read(session)
         if session.connection.info.host == "localhost":
             session.timeline = 2
 
-    monkeypatch.setattr(_Session, "read_timeline", read_timeline)
+    monkeypatch.setattr(ServerSession, "read_timeline", read_timeline)
     for one in (database, alone):
         assert not one._reachability.is_old(2)
     assert ("localhost", 2) == await asked(database)

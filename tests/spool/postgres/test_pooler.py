@@ -18,7 +18,8 @@ from spool.engines import POSTGRES, open_storage
 from spool.errors import Invalid, SpoolUnavailable
 from spool.identity import Identity
 from spool.log.values import Submission
-from spool.postgres.database import LIMITS, PROMISES, Connection, Database, Unconfirmed
+from spool.postgres.connections.target import LIMITS, PROMISES
+from spool.postgres.database import Connection, Database, Unconfirmed
 from spool.postgres.migrations import VERSION, found_version, migrate
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor

@@ -1,0 +1,230 @@
+"""The connections of one task, each on a thread: work is watched, and repeated where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.connections.errors import said, translated
+from spool.postgres.connections.joined import BARRIER, JoinedTransaction
+from spool.postgres.connections.reachability import Reachability
+from spool.postgres.connections.session import ServerSession
+from spool.postgres.connections.target import DatabaseTarget
+from spool.postgres.connections.watched import Connection
+
+T = TypeVar("T")
+# A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
+CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
+LOOK_S = 1.0  # between looks at what takes long
+NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
+OLD_PRIMARY = (
+    "an old primary answers, beside one that was promoted in its place: stop it. If it is meant, restart this node"
+)
+BROKEN_OFF = {"action": "connection_broken_off"}
+
+_log = logging.getLogger(__name__)
+
+
+class Lane:
+    """
+    Some connections of one task, made when they are needed and kept: each piece of work has one for itself.
+
+    Work runs on a thread, so it must not touch what belongs to the event loop. A server that does not answer in time
+    is given up: the connection is lost then, as it is when the server ends. `statement_s`: longer than a commit takes.
+    """
+
+    def __init__(
+        self,
+        target: DatabaseTarget,
+        reachability: Reachability,
+        *,
+        task: str,
+        size: int = 1,
+        statement_s: float = 0.0,
+    ) -> None:
+        self._target = target
+        self._reachability = reachability
+        self._silent_s = target.commit_timeout_s + CANCEL_S
+        self._answer_s = max(statement_s, self._silent_s)
+        self._task = task
+        self._idle: list[ServerSession] = []
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"postgres-{task}")
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """
+        Run `work` outside of any transaction: each of its statements is one.
+
+        Unconfirmed when the standby did not confirm one of them.
+        """
+        return await self._submit(lambda session: session.run(work))
+
+    async def transaction(self, work: Callable[[Connection], T], *, takes_long: bool = False) -> T:
+        """
+        Run `work` in one transaction: its error leaves everything as it was.
+
+        When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
+        Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`: no
+        statement of it is given up.
+        """
+        return await self._submit(lambda session: session.transaction(work), repeatable=True, takes_long=takes_long)
+
+    async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+        """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""
+        return await self._submit(lambda session: session.joined(work), repeatable=True)
+
+    async def confirm(self) -> None:
+        """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
+        await self.run(lambda connection: connection.execute(BARRIER))
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads: each of its statements sees all that was committed before it."""
+        return await self._submit(lambda session: work(session.connection), repeatable=True)
+
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads: all of it is of one moment."""
+        return await self._submit(lambda session: session.snapshot(work), repeatable=True)
+
+    async def close(self) -> None:
+        """Finish what is under way, then disconnect."""
+        await asyncio.to_thread(self._threads.shutdown)
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _submit(
+        self, form: Callable[[ServerSession], T], *, repeatable: bool = False, takes_long: bool = False
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        sessions: list[ServerSession] = []
+        future = loop.run_in_executor(self._threads, self._perform, form, repeatable, sessions)
+        answer_s = math.inf if takes_long else self._answer_s
+        first_look_s = min(self._target.commit_timeout_s, answer_s)
+        watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
+        future.add_done_callback(lambda done: _over(done, watch))
+        return await asyncio.shield(future)  # who no longer waits does not end what is under way
+
+    def _look(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+        sessions: list[ServerSession],
+        answer_s: float,
+    ) -> None:
+        """
+        End what takes too long: a commit that waits for the standby, which stands then, unconfirmed; the connection to
+        a server that does not answer.
+        """
+        if future.done():
+            return
+        now, next_s = time.monotonic(), LOOK_S
+        if sessions:
+            session = sessions[-1]
+            commits_since, awaits_since = session.connection.commits_since, session.connection.awaits_since
+            if commits_since is not None:
+                left_s = commits_since + self._target.commit_timeout_s - now
+                if left_s > 0:
+                    next_s = min(next_s, left_s)
+                else:
+                    loop.run_in_executor(None, _cancel, session)
+            if awaits_since is not None:
+                is_silent = self._reachability.is_silent and answer_s < math.inf
+                left_s = awaits_since + (self._silent_s if is_silent else answer_s) - now
+                if left_s > 0:
+                    next_s = min(next_s, left_s)
+                else:
+                    _log.error("the database does not answer: a connection is broken off", extra=BROKEN_OFF)
+                    self._reachability.noticed_silence()
+                    session.break_off()
+        loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
+
+    def _perform(self, form: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]) -> T:
+        try:
+            return self._attempt(form, sessions)
+        except errors.DeadlockDetected as error:  # locks are taken in one order, so this is a defect
+            _log.error("a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context})
+            if not repeatable:
+                raise translated(error) from error
+        except psycopg.OperationalError as error:
+            if not repeatable or not sessions[-1].is_lost:
+                raise translated(error) from error
+        except psycopg.Error as error:
+            raise translated(error) from error
+        try:
+            return self._attempt(form, sessions)
+        except psycopg.Error as error:
+            raise translated(error) from error
+
+    def _attempt(self, form: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
+        session = self._connected(sessions)
+        try:
+            return form(session)
+        except errors.InvalidSqlStatementName:  # the server and psycopg disagree on what is prepared, and always will
+            session.connection.is_spoiled = True
+            raise
+        finally:
+            session.connection.commits_since = None
+            if session.is_usable():
+                self._idle.append(session)
+            else:
+                session.close()
+
+    def _connected(self, sessions: list[ServerSession]) -> ServerSession:
+        """The last of `sessions`."""
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_usable() and not self._reachability.is_old(session.timeline):
+                sessions.append(session)
+                return session
+            session.close()
+        self._reachability.pause.check()
+        try:
+            session = self._newest(sessions)
+        except psycopg.Error as error:
+            hint = ' (behind a pooler set storage.pooler = "transaction")' if NO_OPTIONS in str(error) else ""
+            why = f"the database cannot be reached: {said(error)}{hint}"
+            self._reachability.pause.failed(why)
+            raise SpoolUnavailable(why) from error
+        self._reachability.pause.over()
+        return session
+
+    def _newest(self, sessions: list[ServerSession]) -> ServerSession:
+        """A new connection to a server that is no old primary, which goes on beside the one promoted in its place."""
+        failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
+        for place, address in enumerate(self._target.addresses()):
+            try:
+                session = ServerSession(self._target, address, self._task)
+            except psycopg.Error as error:
+                if not place:
+                    raise
+                failed = error
+                continue
+            sessions.append(session)
+            try:
+                session.read_timeline()
+                if not self._reachability.is_old(session.timeline):
+                    return session
+            except psycopg.Error as error:
+                failed = error
+            session.close()
+        raise failed
+
+
+def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
+    watch.cancel()
+    if not done.cancelled():
+        done.exception()  # heard: who waited may have been cancelled, and then it would be logged as a defect
+
+
+def _cancel(session: ServerSession) -> None:
+    try:
+        session.cancel()
+    except psycopg.Error as error:  # the connection has gone meanwhile: what waits on it is told so
+        _log.warning("a commit could not be ended: %s", said(error), extra={"action": "cancel_failed"})

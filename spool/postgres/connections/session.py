@@ -1,0 +1,175 @@
+"""One session of the server, and the forms in which work is done in it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import psycopg
+from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.types.string import StrDumperUnknown
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said, translated
+from spool.postgres.connections.joined import JoinedTransaction
+from spool.postgres.connections.pooled import PooledConnection
+from spool.postgres.connections.target import CONNECTING, LIMITS, DatabaseTarget, session_options
+from spool.postgres.connections.watched import READ_COMMITTED, Connection, WatchedConnection
+
+T = TypeVar("T")
+SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
+NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
+
+
+class _TextDumper(StrDumperUnknown):
+    """Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit."""
+
+    def dump(self, obj: str) -> bytes:
+        return obj.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+
+
+class ServerSession:
+    """One connection, and what the server said beside its answers."""
+
+    def __init__(self, target: DatabaseTarget, address: str, task: str) -> None:
+        self._is_pooled = target.pooled
+        parameters = dict(CONNECTING, application_name=f"tollhouse {task}", autocommit=True)
+        self.connection: WatchedConnection
+        if target.pooled:  # a pooler hands the session to others and passes no options on
+            self.connection = pooled = PooledConnection.connect(address, prepare_threshold=None, **parameters)
+            pooled.settings = target.settings
+        else:
+            options = session_options(target.settings)
+            self.connection = WatchedConnection.connect(address, options=options, **parameters)
+        self._socket = socket.socket(fileno=os.dup(self.connection.pgconn.socket))
+        self._lock = threading.Lock()
+        self.connection.adapters.register_dumper(str, _TextDumper)
+        self._notices: list[str] = []
+        self.connection.add_notice_handler(lambda notice: self._notices.append(notice.sqlstate or ""))
+        self.timeline: int | None = None
+
+    def is_usable(self) -> bool:
+        """Whether the connection is there, in no transaction, and the server said nothing unasked, as of an end."""
+        connection = self.connection.pgconn
+        if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
+            return False
+        if self.connection.is_spoiled:
+            return False
+        news = select.poll()  # not select(), which fails beyond 1,023: where many senders are connected
+        news.register(connection.socket, select.POLLIN)
+        return not news.poll(0)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.connection.pgconn.status != ConnStatus.OK
+
+    def read_timeline(self) -> None:
+        """A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines."""
+        if not self._is_pooled:
+            try:
+                row = self.connection.execute(TIMELINE).fetchone()
+            except psycopg.Error:
+                if self.is_lost:
+                    raise
+            else:
+                self.timeline = row[0] if row else None
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        self._notices.clear()  # of work that failed
+        self.connection.commits_since = time.monotonic()
+        result = work(self.connection)
+        self._check_confirmed()
+        return result
+
+    def transaction(self, work: Callable[[Connection], T]) -> T:
+        self._begin(READ_COMMITTED)
+        try:
+            result = work(self.connection)
+        except BaseException:
+            self._roll_back()
+            raise
+        self.connection.commits_since = time.monotonic()
+        try:
+            done = self.connection.execute("COMMIT").statusmessage
+        except psycopg.OperationalError as error:
+            raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
+        if done != "COMMIT":
+            raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
+        self._check_confirmed()
+        return result
+
+    def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+        self._notices.clear()
+        transaction = JoinedTransaction(self.connection)
+        try:
+            result = work(transaction)
+        except BaseException:
+            with suppress(psycopg.Error):  # then the connection is not used any more
+                self._roll_back()
+            raise
+        if not transaction.is_over:
+            self._roll_back()
+        self._check_confirmed()
+        return result
+
+    def snapshot(self, work: Callable[[Connection], T]) -> T:
+        self._begin(SNAPSHOT)
+        try:
+            return work(self.connection)
+        finally:
+            self._roll_back()
+
+    def begin_long(self) -> None:
+        """A snapshot that may stand still while what was read is written elsewhere."""
+        self._begin(SNAPSHOT)
+        for name in LIMITS:
+            self.connection.execute(f"SET LOCAL {name} = 0".encode())
+
+    def close(self) -> None:
+        self.connection.close()
+        with self._lock:
+            self._socket.close()
+
+    def cancel(self) -> None:
+        """End what is under way, from another thread."""
+        self.connection.cancel_safe(timeout=3.0)
+
+    def break_off(self) -> None:
+        """From another thread: what waits for the server's answer hears that the connection is lost."""
+        with self._lock, suppress(OSError):  # closed by either side meanwhile
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _begin(self, statement: bytes) -> None:
+        self.connection.begin(statement)
+        self._notices.clear()
+
+    def _roll_back(self) -> None:
+        if not self.is_lost:
+            self.connection.execute("ROLLBACK")
+
+    def _check_confirmed(self) -> None:
+        found = NOT_CONFIRMED.intersection(self._notices)
+        self._notices.clear()
+        if found:
+            raise Unconfirmed("the standby did not confirm what was kept: look at the standby, then repeat")
+
+
+@contextmanager
+def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
+    """A connection of its own on this thread, all of whose reads are of one moment, however long they take."""
+    try:
+        session = ServerSession(target, target.dsn, "copy")
+        try:
+            session.begin_long()
+            yield session.connection
+        finally:
+            session.close()
+    except psycopg.Error as error:
+        raise translated(error) from error

@@ -1,1 +1,0 @@
-"""The server that keeps everything, as the connections of a process see it."""
