@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def verbs(protocol: type) -> set[str]:
     return {name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name))}
 
 
+@cache
 def called() -> set[tuple[str, str]]:
     """(name of the object, verb) of every call in the suite, as in `spool.log.append(...)`."""
     found = set()
