@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import tomllib
@@ -24,9 +23,10 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.mounts import AS, OPERATOR_API, socket_path
+from tests.processes.copied import COMMAND as COMMAND
+from tests.processes.copied import ROOT as ROOT
+from tests.processes.copied import Process, run_process, start_process
 
-ROOT = Path(__file__).parents[2]
-COMMAND = Path(sys.executable).with_name("tollhouse")
 START_S = 120.0
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 
@@ -57,7 +57,7 @@ class Tollhouse:
         self.directory = directory
         self.config = directory / "tollhouse.toml"
         self.config.write_text(config)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
         self.url = ""
         self.log: list[str] = []
 
@@ -75,9 +75,7 @@ class Tollhouse:
         self, *words: str, config: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         where = ["--config", str(self.config)] if config else []
-        return subprocess.run(
-            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=300, cwd=self.directory, env=env
-        )
+        return run_process([str(COMMAND), *words, *where], cwd=self.directory, env=env)
 
     def json(self, *words: str, code: int = 0) -> Any:
         """
@@ -110,14 +108,11 @@ class Tollhouse:
     ) -> str:
         """Serve until stopped or killed; returns the address once it is ready."""
         assert self.process is None
-        self.process = subprocess.Popen(
+        self.process = start_process(
             [*command, self.verb, "--config", str(self.config), *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            env={**os.environ, **(env or {})},
+            is_read=True,
             close_fds=close_fds,
         )
         assert self.process.stderr is not None

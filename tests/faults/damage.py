@@ -9,7 +9,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -33,6 +32,7 @@ from spool.sqlite.database import PAGE
 from spool.sqlite.reserve import FILE as RESERVE
 from tests.acceptance.payloads import post, request, span
 from tests.faults.oracle import content_hash
+from tests.processes.copied import COMMAND, Process, start_process
 
 REQUESTS = 40
 DRAIN_S = 30.0
@@ -334,19 +334,23 @@ def start_and_kill(directory: Path, *, share: float) -> None:
 def _start_s() -> float:
     """How long a start on an empty directory takes on this machine."""
     with tempfile.TemporaryDirectory() as directory:
+        start_process([str(COMMAND), "version"], cwd=Path(directory)).wait()  # what is copied has been started
         began = time.monotonic()
-        with _server(Path(directory)) as process:
+        with _server(Path(directory), is_read=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline().startswith(b"listening on")
+            assert process.stdout.readline().startswith("listening on")
             return time.monotonic() - began
 
 
 @contextmanager
-def _server(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _server(directory: Path, *, is_read: bool = False) -> Iterator[Process]:
     words = ["serve", "--data", str(directory), "--listen", "127.0.0.1:0", "--grpc-listen", ""]
-    command = [sys.executable, "-m", "gateway", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    process = start_process([str(COMMAND), *words], cwd=directory, is_read=is_read)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 import time
 import urllib.request
@@ -18,6 +17,7 @@ import pytest
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.killed import seconds_of
 from tests.integration.payloads import json_span, json_traces
+from tests.processes.copied import start_process
 
 NOTIFY = """
 [[notify]]
@@ -88,10 +88,9 @@ def test_kills_neither_lose_nor_repeat_an_alert(installations: Any, received: tu
     took_s = seconds_of("budgets", "evaluate", "--config", str(tollhouse.config))
     for round in range(len(PERCENTS)):
         send_call(tollhouse, key)
-        asking = subprocess.Popen(
-            [str(COMMAND), "budgets", "evaluate", "--config", str(tollhouse.config)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tollhouse.directory,
-        )  # fmt: skip
+        asking = start_process(
+            [str(COMMAND), "budgets", "evaluate", "--config", str(tollhouse.config)], cwd=tollhouse.directory
+        )
         time.sleep(took_s * round / 3)
         tollhouse.kill()
         asking.wait(60)

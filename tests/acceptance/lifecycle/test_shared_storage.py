@@ -21,7 +21,7 @@ from tests.spool.postgres_cluster import Schema, storage_table
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
 SLACK_S = 4.0  # what a busy machine adds; one on which a start takes long adds more
-STARTS = 3
+STARTS = 10
 
 CONFIG = """
 [server]

@@ -1,0 +1,169 @@
+"""
+Commands of Tollhouse as processes that begin as copies of one that has imported everything.
+
+Each has its own id, files, signals and exit code, as any other process. What it leaves out is the import of 900
+modules, which takes most of a second of the processor; and a kill soon after its start meets its work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from tests.processes.loaded import COMMAND as COMMAND
+from tests.processes.loaded import MESSAGE_BYTES
+
+ROOT = Path(__file__).parents[2]
+SEARCHED = {"PYTHONPATH": str(ROOT)}
+# Variables that the loader reads, or Python before its first module: too early for a copy.
+READ_FIRST = ("LD_", "PYTHON")
+
+
+class CopiedProcess:
+    """As much of subprocess.Popen as tests need."""
+
+    def __init__(
+        self, args: Sequence[str], told: socket.socket, stdout: IO[str] | None, stderr: IO[str] | None
+    ) -> None:
+        self.args = args
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode: int | None = None
+        self.pid = int(told.recv(MESSAGE_BYTES))
+        self._ended = threading.Event()
+        threading.Thread(target=self._listen, args=(told,), daemon=True).start()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(list(self.args), timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Does nothing once it has ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _listen(self, told: socket.socket) -> None:
+        with told:
+            self.returncode = int(told.recv(MESSAGE_BYTES) or -signal.SIGKILL)
+        self._ended.set()
+
+
+Process = CopiedProcess | subprocess.Popen[str]
+
+
+def start_process(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    is_read: bool = False,
+    close_fds: bool = True,
+) -> Process:
+    """
+    Start a command in a process group of its own: a copy if it is one of Tollhouse, else a new process.
+
+    What it prints can be read from pipes if it `is_read`, else nobody sees it.
+    """
+    environment = {**SEARCHED, **(os.environ if env is None else env)}
+    if _is_copyable(command, environment):
+        return _loaded().copy(command, cwd=cwd, env=environment, is_read=is_read)
+    where = subprocess.PIPE if is_read else subprocess.DEVNULL
+    return subprocess.Popen(
+        command,
+        stdout=where,
+        stderr=where,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        env=environment,
+        close_fds=close_fds,
+        process_group=0,
+    )
+
+
+def run_process(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Until the command has ended; one that takes longer is killed."""
+    process = start_process(command, cwd=cwd, env=env, is_read=True)
+    assert process.stdout is not None and process.stderr is not None
+    late = threading.Timer(timeout, process.kill)
+    late.start()
+    with process.stdout as stdout, process.stderr as stderr, ThreadPoolExecutor(1) as other:
+        complaints = other.submit(stderr.read)
+        printed = stdout.read()
+        code = process.wait()
+        late.cancel()
+        return subprocess.CompletedProcess(command, code, printed, complaints.result())
+
+
+def _is_copyable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    is_ours = command[0] == str(COMMAND) or tuple(command[:2]) == (sys.executable, "-m")
+    return sys.platform == "linux" and is_ours and _read_first(environment) == _read_first({**SEARCHED, **os.environ})
+
+
+def _read_first(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_FIRST)}
+
+
+class _LoadedProcess:
+    """The process that is copied, as those see it who ask it for copies."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.processes.loaded", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={**SEARCHED, **os.environ},
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._close)
+
+    def copy(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], is_read: bool) -> CopiedProcess:
+        told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pipes = [os.pipe(), os.pipe()] if is_read else []
+        request = orjson.dumps({"command": list(command), "cwd": str(cwd), "env": env})
+        with theirs:
+            socket.send_fds(self._socket, [request], [theirs.fileno(), *(writing for _, writing in pipes)])
+        for _, writing in pipes:
+            os.close(writing)
+        stdout, stderr = [os.fdopen(reading, errors="replace") for reading, _ in pipes] or (None, None)
+        return CopiedProcess(command, told, stdout, stderr)
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+_ONE_AT_A_TIME = threading.Lock()
+_made = cache(_LoadedProcess)
+
+
+def _loaded() -> _LoadedProcess:
+    with _ONE_AT_A_TIME:
+        return _made()

@@ -1,0 +1,124 @@
+"""
+The process that is copied: it has imported what commands need, and becomes one in each copy of itself.
+
+`python -m tests.processes.loaded SOCKET` is asked on the socket with that number. A request names a command, its
+directory and its environment; with it come a socket, on which the copy's id and later its exit code are told, and where
+the command prints.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+COMMAND = Path(sys.executable).with_name("tollhouse")
+PRELOADED = ("gateway.cli.serve", "gateway.cli.agent", "gateway.offline", "spool.sqlite.storage")
+MESSAGE_BYTES = 1 << 18
+MOST_NUMBERS = 3
+
+
+class Request(NamedTuple):
+    command: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+
+
+class Copies:
+    """What was started and has not ended, each with the socket on which its end is told."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._woken, self._wake = socket.socketpair()
+        self._running: dict[int, socket.socket] = {}
+
+    def serve(self) -> Request | None:
+        """What to become, in each copy; None when nobody is left who could ask."""
+        self._wake.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks ends the copies
+        while True:
+            ready, _, _ = select.select([self._requests, self._woken], [], [])
+            if self._woken in ready:
+                self._woken.recv(MESSAGE_BYTES)
+                self._tell_ends()
+            if self._requests in ready:
+                asked, numbers, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, MOST_NUMBERS)
+                if not asked:
+                    return None
+                told, *printed = numbers
+                pid = os.fork()
+                if pid == 0:
+                    os.close(told)
+                    self._leave()
+                    _print_to(printed)
+                    return Request(**orjson.loads(asked))
+                self._tell_start(pid, socket.socket(fileno=told))
+                for number in printed:
+                    os.close(number)
+
+    def _tell_start(self, pid: int, told: socket.socket) -> None:
+        os.setpgid(pid, pid)
+        told.send(b"%d" % pid)
+        self._running[pid] = told
+
+    def _tell_ends(self) -> None:
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            with self._running.pop(pid) as told, suppress(OSError):  # whoever asked may have ended
+                told.send(b"%d" % os.waitstatus_to_exitcode(status))
+
+    def _leave(self) -> None:
+        """A copy has none of this, and takes signals as a new process does."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for one in (self._requests, self._woken, self._wake, *self._running.values()):
+            one.close()
+
+
+def _print_to(numbers: Sequence[int]) -> None:
+    numbers = numbers or [os.open(os.devnull, os.O_WRONLY) for _ in range(2)]
+    for place, number in enumerate(numbers, start=1):
+        os.dup2(number, place)
+        os.close(number)
+
+
+def become(request: Request) -> None:
+    """Run the command in this process."""
+    os.environ.clear()
+    os.environ.update(request.env)
+    time.tzset()
+    os.chdir(request.cwd)
+    program, *words = request.command
+    if program == str(COMMAND):
+        sys.argv = [program, *words]
+        import_module("gateway.cli").main(prog_name=COMMAND.name)
+    else:
+        _, module, *sys.argv[1:] = words  # behind -m
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    for name in PRELOADED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a copy would be without the other threads"
+    if request := Copies(socket.socket(fileno=int(sys.argv[1]))).serve():
+        become(request)

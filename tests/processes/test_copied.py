@@ -1,0 +1,45 @@
+"""A copy of the process that has imported everything is to whoever uses it what a new process is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.processes.copied import CopiedProcess, start_process
+from tests.processes.loaded import COMMAND
+
+
+def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
+    """Words, directory and environment are its own; outputs and exit code are those of the installed command."""
+    (tmp_path / "bad.toml").write_text("listen = 1\n")
+    env = {**os.environ, "TOLLHOUSE_SERVER__LISTEN": "nowhere"}
+    command = [str(COMMAND), "check", "--config", "bad.toml"]
+    copy = start_process(command, cwd=tmp_path, env=env, is_read=True)
+    assert isinstance(copy, CopiedProcess)
+    new = start_process(command, cwd=tmp_path, env={**env, "PYTHONUTF8": "1"}, is_read=True)
+    assert isinstance(new, subprocess.Popen)
+    printed = []
+    for process in (copy, new):
+        assert process.stdout is not None and process.stderr is not None
+        with process.stdout as stdout, process.stderr as stderr:
+            printed.append((stdout.read(), stderr.read(), process.wait(60)))
+    assert printed[0] == printed[1]
+    assert 2 == printed[0][2]
+
+
+def test_it_ends_by_a_signal(tmp_path: Path) -> None:
+    """SIGTERM lets a server stop, SIGKILL does not; what was thrown away is not waited for."""
+    command = [str(COMMAND), "serve", "--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        process = start_process(command, cwd=tmp_path, is_read=True)
+        assert process.stdout is not None and process.stderr is not None
+        with process.stdout as stdout, process.stderr:
+            assert stdout.readline().startswith("listening on http://")
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.001)
+            process.send_signal(number)
+            assert (code, code) == (process.wait(60), process.poll())
