@@ -129,7 +129,7 @@ class AttemptWriter:
         reader = store.PostgresPlanReader(
             self._database,
             connection,
-            self._memory.write_shelf,
+            self._memory.write_cache,
             places=partial(following.planner.known_places, submissions),
             series=head.series,
             versions=versions(),

@@ -15,9 +15,10 @@ from spool.errors import EntryUnreadable
 from spool.log.amendments import amended
 from spool.log.duplicates import place_of
 from spool.log.entries import codec
+from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import EntryRow, Shelf, ShelvedEntry, code, shelve, unpacked_fields
+from spool.postgres.log.entries import EntryRow, cache_entry, code, unpacked_fields
 from spool.record import Inference, Record
 
 APART = 256  # numbers that are further apart are of different ranges
@@ -27,15 +28,15 @@ class KeptRecords:
     """`places` are those of the records that may be asked for; they are looked up when the first one is."""
 
     def __init__(
-        self, database: Database, connection: Connection, shelf: Shelf, places: Callable[[], Iterable[int]]
+        self, database: Database, connection: Connection, cache: EntryCache, places: Callable[[], Iterable[int]]
     ) -> None:
         self._database = database
         self._connection = connection
-        self._shelf = shelf
+        self._cache = cache
         self._places: Callable[[], Iterable[int]] | None = places
         self._asked: set[tuple[str, int]] = set()
         self._firsts: dict[str, list[int]] = {}  # by topic, of the entries that were read
-        self._entries: dict[tuple[str, int], tuple[EntryRow, ShelvedEntry]] = {}
+        self._entries: dict[tuple[str, int], tuple[EntryRow, CachedEntry]] = {}
         self.fields: dict[tuple[str, int], dict[str, object]] = {}  # by place, of the records that were asked for
 
     def record(self, topic: str, number: int) -> Record | None:
@@ -48,7 +49,7 @@ class KeptRecords:
             return None
         row, entry = found
         try:
-            (record,) = self._shelf.records(entry, number - row.first, number - row.first + 1)
+            (record,) = self._cache.records(entry, number - row.first, number - row.first + 1)
         except EntryUnreadable:
             return None
         fields = self.fields.get((topic, number))
@@ -71,16 +72,16 @@ class KeptRecords:
 
     def _ask(self, topic: str, numbers: Sequence[int]) -> Callable[[], None]:
         firsts, lasts = ranges(numbers)
-        shelved = self._shelf.entries(topic)
-        near = [first for first in shelved if firsts[0] - codec.MAX_RECORDS < first <= lasts[-1]]
-        within: dict[str, Any] = {"topic": code(topic), "firsts": firsts, "lasts": lasts, "shelved": near}
+        known = self._cache.entries(topic)
+        near = [first for first in known if firsts[0] - codec.MAX_RECORDS < first <= lasts[-1]]
+        within: dict[str, Any] = {"topic": code(topic), "firsts": firsts, "lasts": lasts, "cached": near}
         rows = self._connection.execute(self._database.sql(queries.ENTRIES_OF), within, binary=True)
         filled = self._connection.execute(self._database.sql(queries.AMENDMENTS_OF), within, binary=True)
 
         def answer() -> None:
             for *facts, body in rows.fetchall():
                 row = EntryRow._make(facts)
-                entry = shelved[row.first] if body is None else shelve(topic, row, body, self._shelf)
+                entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
                 if not isinstance(entry, EntryUnreadable):
                     self._entries[topic, row.first] = row, entry
             for number, fields in unpacked_fields(topic, filled.fetchall()).items():

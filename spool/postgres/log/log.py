@@ -209,7 +209,7 @@ class PostgresLog:
                 topic=topic,
                 first=first,
                 last=last,
-                shelf=self._memory.read_shelf,
+                cache=self._memory.read_cache,
                 damage=damage,
             )
         )
@@ -311,7 +311,7 @@ class PostgresLog:
             alive=self._writer.alive,
             commit_s=self._writer.in_hand_s,
             waiting=self._writer.waiting,
-            cache_bytes=self._memory.read_shelf.bytes + self._memory.write_shelf.bytes,
+            cache_bytes=self._memory.read_cache.bytes + self._memory.write_cache.bytes,
             durability=self._proof,
         )
 

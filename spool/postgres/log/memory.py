@@ -12,12 +12,12 @@ from functools import partial
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, Following, by_topic
 from spool.log.duplicates import DuplicateIndex
+from spool.log.entries.cache import EntryCache
 from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import Shelf
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.room import LogRoom
 from spool.settings import SpoolSettings
@@ -58,7 +58,7 @@ class NodeMemory:
         self.turn = asyncio.Lock()
         self.following: Following
         self.runs_seq: int | None  # of the stored runs; None when another node has stored others since
-        self.read_shelf, self.write_shelf = Shelf(cache_bytes), Shelf(cache_bytes)
+        self.read_cache, self.write_cache = EntryCache(cache_bytes), EntryCache(cache_bytes)
 
     @property
     def index(self) -> DuplicateIndex:
@@ -80,8 +80,8 @@ class NodeMemory:
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self.read_shelf.clear()
-        self.write_shelf.clear()
+        self.read_cache.clear()
+        self.write_cache.clear()
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)

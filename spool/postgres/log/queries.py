@@ -81,10 +81,10 @@ ENTRIES_BETWEEN = """
        AND first <= %(last)s
   ORDER BY first"""
 
-# The same of several ranges, with their bodies, but for those that are on the shelf.
+# The same of several ranges, with their bodies, but for those that are in the cache.
 ENTRIES_OF = """
     SELECT DISTINCT ON (e.first) e.first, e.count, e.at, e.version, e.checksum, false,
-           CASE WHEN e.first <> ALL(%(shelved)s::bigint[]) THEN e.body END
+           CASE WHEN e.first <> ALL(%(cached)s::bigint[]) THEN e.body END
       FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS wanted (first, last)
       JOIN LATERAL (
            SELECT * FROM {schema}.entries

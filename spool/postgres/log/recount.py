@@ -13,10 +13,11 @@ from typing import Protocol
 
 from spool.log import books
 from spool.log.commits.following import by_topic
+from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import Shelf, read_entries
+from spool.postgres.log.entries import read_entries
 from spool.postgres.log.finds import total, unbooked
 from spool.record import TOPICS
 
@@ -124,7 +125,7 @@ def _numbers(database: Database, connection: Connection, *, topic: str, first: i
     damage: list[Damage] = []
     kept = 0
     wrong = []
-    for entry in read_entries(database, connection, topic, first, last, shelf=Shelf(0), damage=damage):
+    for entry in read_entries(database, connection, topic, first, last, cache=EntryCache(0), damage=damage):
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         kept += len(entry.records)

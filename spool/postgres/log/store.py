@@ -18,13 +18,14 @@ from spool.log.commits.following import CommitRow, Following, by_topic, of_topic
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
+from spool.log.entries.cache import EntryCache
 from spool.log.expectations import NOTHING
 from spool.log.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import Shelf, code
+from spool.postgres.log.entries import code
 from spool.postgres.log.finds import pack_finds
 from spool.postgres.log.kept_records import KeptRecords
 from spool.record import Record
@@ -53,13 +54,13 @@ class PostgresPlanReader(KeptRecords):
         self,
         database: Database,
         connection: Connection,
-        shelf: Shelf,
+        cache: EntryCache,
         *,
         places: Callable[[], Iterable[int]],
         series: Mapping[bytes, SeriesState],
         versions: Mapping[bytes, int],
     ) -> None:
-        super().__init__(database, connection, shelf, places)
+        super().__init__(database, connection, cache, places)
         self._series = series
         self._versions = versions
 

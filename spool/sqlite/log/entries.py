@@ -7,7 +7,6 @@ Functions of a connection, so that they work inside a transaction as well as on 
 from __future__ import annotations
 
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -17,16 +16,15 @@ import msgspec
 from spool.errors import EntryUnreadable
 from spool.log.amendments import amended
 from spool.log.entries import codec
+from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import EntryBody, checked_fields
 from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
-from spool.record import Inference, Record
+from spool.record import TOPICS, Inference, Record
 from spool.sqlite.database import damage as damage_error
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 
-RAW_BYTES = 72  # of an undecoded record beside its own bytes
-DECODED = 6  # a decoded record takes that many times its packed bytes
 _NUMBERS = {int, float}
 
 
@@ -40,77 +38,6 @@ class EntryRow(NamedTuple):
     damaged: int
     version: int
     checksum: int
-
-
-class _KeptEntry:
-    """The records of an entry: all undecoded, and those that a reader had decoded."""
-
-    __slots__ = ("decoded", "raws", "size")
-
-    def __init__(self, raws: list[msgspec.Raw], size: int) -> None:
-        self.raws = raws
-        self.decoded: list[Record | None] = [None] * len(raws)
-        self.size = size  # bytes in memory, about
-
-
-class EntryCache:
-    """
-    The records of the entries last read; entries never change, so nothing here grows stale.
-
-    A route and the ledger read the same entries within a second or so: what one of them had decoded the other gets as
-    it is. Nobody changes a record.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self.bytes = 0
-        self._kept: OrderedDict[tuple[str, int], _KeptEntry] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def raws(self, connection: sqlite3.Connection, topic: str, row: EntryRow) -> list[msgspec.Raw]:
-        """EntryUnreadable when the entry is damaged."""
-        return self._entry(connection, topic, row).raws
-
-    def records(
-        self, connection: sqlite3.Connection, topic: str, row: EntryRow, begin: int, end: int
-    ) -> list[Record | None]:
-        """Those at the places from `begin` until before `end`; EntryUnreadable when the entry is damaged."""
-        entry = self._entry(connection, topic, row)
-        found = entry.decoded[begin:end]
-        if None not in found:
-            return found
-        added = 0
-        for place in range(begin, end):
-            if entry.decoded[place] is None:
-                entry.decoded[place] = codec.record(entry.raws[place])
-                added += DECODED * len(entry.raws[place])
-        entry.size += added
-        self._make_room(added)
-        return entry.decoded[begin:end]
-
-    def _entry(self, connection: sqlite3.Connection, topic: str, row: EntryRow) -> _KeptEntry:
-        entry = self._kept.get((topic, row.first))
-        if entry is not None:
-            self._kept.move_to_end((topic, row.first))
-            return entry
-        raws, size = _raws(connection, topic, row)
-        entry = self._kept[topic, row.first] = _KeptEntry(raws, size + RAW_BYTES * len(raws))
-        self._make_room(entry.size)
-        return entry
-
-    def _make_room(self, added: int) -> None:
-        self.bytes += added
-        while self.bytes > self._max_bytes and len(self._kept) > 1:
-            self.bytes -= self._kept.popitem(last=False)[1].size
-
-    def forget_removed(self, connection: sqlite3.Connection) -> None:
-        """Let go of the entries that are no longer in the log: nobody asks for them again."""
-        oldest_in = {topic: oldest(connection, topic) for topic in {topic for topic, _ in self._kept}}
-        for topic, first in list(self._kept):
-            if first < oldest_in[topic]:
-                self.bytes -= self._kept.pop((topic, first)).size
 
 
 def read_entries(
@@ -164,7 +91,7 @@ def read_record(
             if not rows:
                 return None
             row = last_rows[topic] = rows[0]
-        record = codec.record(cache.raws(connection, topic, row)[number - row.first])
+        record = codec.record(_cached_entry(connection, topic, row, cache).raws[number - row.first])
         amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         if amendment and isinstance(record, Inference):
             record = amended(record, checked_fields(topic, number, *amendment))
@@ -187,6 +114,16 @@ def oldest(connection: sqlite3.Connection, topic: str) -> int:
     """The lowest number that is kept, or the next one to be given."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
     return accepted(connection, topic) + 1 if row[0] is None else row[0]
+
+
+def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
+    """Let go of the entries that are no longer in the log."""
+    cache.forget_below({topic: oldest(connection, topic) for topic in TOPICS})
+
+
+def _cached_entry(connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache) -> CachedEntry:
+    """EntryUnreadable when the entry is damaged."""
+    return cache.find(topic, row.first) or cache.put(topic, row.first, *_raws(connection, topic, row))
 
 
 def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], int]:
@@ -214,7 +151,8 @@ def _entry(
     end = min(last, row.first + row.records - 1)
     records: list[Record | None]
     try:
-        records = cache.records(connection, topic, row, begin - row.first, end - row.first + 1)
+        cached = _cached_entry(connection, topic, row, cache)
+        records = cache.records(cached, begin - row.first, end - row.first + 1)
     except EntryUnreadable as error:
         records = [None] * (end - begin + 1)
         if damage is not None and not row.damaged:

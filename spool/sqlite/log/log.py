@@ -18,6 +18,7 @@ from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, S
 from spool.log import books, shapes
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
+from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
@@ -32,7 +33,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
-from spool.sqlite.log.entries import EntryCache, oldest, read_entries
+from spool.sqlite.log.entries import forget_removed, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
 from spool.sqlite.log.rest import Rest
@@ -240,8 +241,8 @@ class SqliteLog:
             await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         if removed:
-            await self._database.read(self._read_cache.forget_removed)
-            await self._database.run(self._write_cache.forget_removed)
+            await self._database.read(partial(forget_removed, cache=self._read_cache))
+            await self._database.run(partial(forget_removed, cache=self._write_cache))
         progress = await self._database.read(self._retention.progress)
         self._drain.note(self._clock.monotonic(), progress)
         await self._rest.note()

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spool.log import books
+from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage
 from spool.record import TOPICS
 from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import EntryCache, entry_rows, read_entries
+from spool.sqlite.log.entries import entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
 COMMITS = 2048  # in one slice

@@ -19,6 +19,7 @@ from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
+from spool.log.entries.cache import EntryCache
 from spool.log.expectations import version_of
 from spool.log.horizon import Committed
 from spool.log.plan import Plan
@@ -28,13 +29,7 @@ from spool.record import NS, TOPICS, Record, names_of
 from spool.sqlite import billing_drops, partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import (
-    EntryCache,
-    EntryRow,
-    oldest,
-    read_entries,
-    read_record,
-)
+from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
 from spool.sqlite.log.retention import RouteNeeds
 
 _log = logging.getLogger(__name__)

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from spool.log.entries import codec
+from spool.log.entries.cache import RAW_BYTES, EntryCache
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, Inference, Record
+from spool.record import AI_TELEMETRY, TOPICS, Inference, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.log import log
-from spool.sqlite.log.entries import RAW_BYTES, EntryCache, read_entries
+from spool.sqlite.log.entries import read_entries
 from tests.exporters.spools import Spooled, calls
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
@@ -59,6 +60,24 @@ async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(st
     assert (1, True) == (len(cache), cache.bytes > 100 * RAW_BYTES)
     await spool.database.read(partial(read_entries, topic=AI_TELEMETRY, first=1, last=101, cache=cache))
     assert (1, True) == (len(cache), cache.bytes < 100 * RAW_BYTES)
+
+
+@pytest.mark.parametrize("removed", ["for room", "all", "for the same anew"])
+async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) -> None:
+    """What the cache counts is what it keeps."""
+    record, _ = call(1)
+    ((_, packed),) = codec.cut([record])
+    cache = EntryCache(0 if removed == "for room" else 1 << 20)
+    entries = [cache.put(TOPICS[0], first, codec.raws(packed), len(packed)) for first in range(6)]
+    if removed == "all":
+        cache.clear()
+    if removed == "for the same anew":
+        for first in range(6):
+            cache.put(TOPICS[0], first, codec.raws(packed), len(packed))
+    before = cache.bytes
+    for entry in entries[:-1]:
+        assert [record] == cache.records(entry, 0, 1)
+    assert before == cache.bytes
 
 
 def count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
