@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger

@@ -22,7 +22,8 @@ from exporters.http.answers import HttpAnswer
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices import ENROLLED, REVOKED, Device, DeviceTable, of_known
+from spool.devices.device import ENROLLED, REVOKED, Device, of_known
+from spool.devices.table import DeviceTable
 from spool.errors import NotThere
 
 NAME = "upstream/devices"

@@ -10,7 +10,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spool.devices import is_device_id
+from spool.devices.device import is_device_id
 
 FILE = "device.json"
 KEY_FILE = "device.key"

@@ -23,7 +23,7 @@ from gateway.configuration.sections import (
 )
 from gateway.normalise.reading.content import may_hold_content
 from spool import engines
-from spool.devices import is_device_id
+from spool.devices.device import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.registry.operators import ROLES, SESSION_LIFE_S
 from spool.settings import POSTGRES

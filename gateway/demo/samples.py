@@ -10,7 +10,7 @@ from gateway.demo.workloads import PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.identity import Identity
 from spool.log.books import topic_of
 from spool.log.values import Submission

@@ -14,7 +14,7 @@ from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
-from spool.devices import ENROLLED, REVOKED, Device, is_device_id
+from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.record import AiRecord
 
 CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under

@@ -17,7 +17,7 @@ from gateway.devices.states import MISSED, SILENT
 from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
-from spool.devices import ENROLLED, Device
+from spool.devices.device import ENROLLED, Device
 from spool.errors import KeyEnded, SpoolError
 
 KIND = "kind"

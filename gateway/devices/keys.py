@@ -14,7 +14,8 @@ from hashlib import sha256
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from spool.clock import Clock
-from spool.devices import REVOKED, Device, DeviceTable
+from spool.devices.device import REVOKED, Device
+from spool.devices.table import DeviceTable
 from spool.installation import derived
 from spool.registry.scopes import HEARTBEAT, INGEST, PING
 from spool.registry.shared.bearers import device_is_good

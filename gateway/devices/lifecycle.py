@@ -21,17 +21,9 @@ from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
-from spool.devices import (
-    ENROLLED,
-    PENDING,
-    REVOKED,
-    Device,
-    DeviceChange,
-    DeviceTable,
-    TooManyDevices,
-    is_device_id,
-    of_known,
-)
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
+from spool.devices.rows import TooManyDevices
+from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange

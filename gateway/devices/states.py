@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from spool.devices import ENROLLED, PENDING, REVOKED, Device
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 
 SILENT = "silent"  # no report for three intervals
 MUTE = "mute"  # heartbeats, but the telemetry that it used to send has stopped

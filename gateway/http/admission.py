@@ -12,7 +12,7 @@ from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
 from gateway.http.address import Address
 from gateway.http.services import ReceiverServices
-from spool.devices import is_device_id
+from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
 NOBODY = Bearer("", frozenset())  # the bearer where no key is required

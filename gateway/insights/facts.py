@@ -15,7 +15,7 @@ from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.leases import NodeSettings
 from spool.log.event_types import EventType
 from spool.record import Inference

@@ -16,7 +16,7 @@ from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, end_of_hour, within

@@ -18,7 +18,7 @@ from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from gateway.errors import BadPayload
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
-from spool.devices import REVOKED, Device, is_device_id
+from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import checked_labels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spool.clock import Clock
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.log.protocols import Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices

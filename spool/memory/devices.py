@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from spool.devices import NO_EXPECTATIONS, UNCONDITIONAL, Device, Expectations, Unenrolled, WriteConditions
+from spool.devices.device import Device, Unenrolled
+from spool.devices.rows import NO_EXPECTATIONS, UNCONDITIONAL, Expectations, WriteConditions
 
 
 class MemoryDevices:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from spool.devices import UNCONDITIONAL, Device, DevicesRefused, Expectations, Unenrolled, WriteConditions
+from spool.devices.device import Device, Unenrolled
+from spool.devices.rows import UNCONDITIONAL, DevicesRefused, Expectations, WriteConditions
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.bearers import ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
@@ -46,7 +47,7 @@ Versions = dict[str, int]
 
 
 class PostgresDevices:
-    """See `spool.devices.DeviceRows`."""
+    """See `spool.devices.rows.DeviceRows`."""
 
     is_shared = True
 

@@ -10,7 +10,7 @@ from functools import partial
 from spool.clock import Clock
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.installation import derived
 from spool.log.plan import Plan
 from spool.log.protocols import Observer

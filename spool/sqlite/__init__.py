@@ -10,7 +10,7 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from spool.devices import NO_EXPECTATIONS, UNCONDITIONAL, Device, Expectations, Unenrolled, WriteConditions
+from spool.devices.device import Device, Unenrolled
+from spool.devices.rows import NO_EXPECTATIONS, UNCONDITIONAL, Expectations, WriteConditions
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY

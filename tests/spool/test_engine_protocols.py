@@ -11,7 +11,7 @@ from spool.billing.drops import BillingDrops, DropRows
 from spool.billing.hours import BillingHours
 from spool.clusters import ClusterRows
 from spool.deliveries.protocols import Deliveries
-from spool.devices import DeviceRows
+from spool.devices.rows import DeviceRows
 from spool.leases import Leases
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.log.heard import Heard

@@ -12,7 +12,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
-from spool.devices import Device, Unenrolled
+from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
 
 

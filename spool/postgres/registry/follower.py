@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.errors import SpoolError
 from spool.postgres.streams import PostgresStreams
 from spool.registry.registry import Registry

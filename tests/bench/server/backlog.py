@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference

@@ -9,7 +9,8 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
-from spool.devices import ENROLLED, REVOKED, Device, DeviceTable
+from spool.devices.device import ENROLLED, REVOKED, Device
+from spool.devices.table import DeviceTable
 from spool.identity import Identity
 from spool.memory.devices import MemoryDevices
 from spool.record import Inference

@@ -14,7 +14,8 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import DeviceSettings
 from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle, DeviceReport
 from gateway.errors import Refusal
-from spool.devices import Device, DeviceTable
+from spool.devices.device import Device
+from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.memory.devices import MemoryDevices
 from spool.registry.audit import AuditedChange

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.devices.keys import NEWS_S, DeviceKeys
 from gateway.errors import Refusal
-from spool.devices import REVOKED, Device, DeviceTable
+from spool.devices.device import REVOKED, Device
+from spool.devices.table import DeviceTable
 from spool.memory.devices import MemoryDevices
 from tests.moved_clock import MovedClock
 

@@ -17,7 +17,7 @@ from gateway.insights.detectors.senders import mute_device, silent_cluster
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.log.event_types import EventType
 from tests.gateway.insights.examples import NOW, found, impacts, spend
 

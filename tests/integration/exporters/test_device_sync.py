@@ -20,7 +20,8 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient, client_of
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.devices import PENDING, REVOKED, Device, DeviceTable
+from spool.devices.device import PENDING, REVOKED, Device
+from spool.devices.table import DeviceTable
 from spool.memory.devices import MemoryDevices
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.exporters.upstream import FakeUpstream, Received, Reply

@@ -19,7 +19,7 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S, DeviceReport
-from spool.devices import Device
+from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving

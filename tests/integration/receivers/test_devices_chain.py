@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from spool.devices import ENROLLED, REVOKED, Device
+from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving

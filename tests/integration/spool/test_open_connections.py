@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spool.clock import SystemClock
-from spool.devices import DeviceTable
+from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool

@@ -12,19 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import (
-    MAX_UNENROLLED,
-    UNCONDITIONAL,
-    Device,
-    DeviceRows,
-    DeviceTable,
-    Expectations,
-    TooManyDevices,
-    Unenrolled,
-    WriteConditions,
-    is_device_id,
-    of_known,
-)
+from spool.devices.device import Device, Unenrolled, is_device_id, of_known
+from spool.devices.rows import UNCONDITIONAL, DeviceRows, Expectations, TooManyDevices, WriteConditions
+from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
 from spool.memory.devices import MemoryDevices
 from spool.postgres.devices import PostgresDevices

@@ -14,7 +14,8 @@ import pytest_asyncio
 from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
-from spool.devices import Device, DeviceTable
+from spool.devices.device import Device
+from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
 from spool.postgres.clusters import PostgresClusters
 from spool.postgres.container_contents import PostgresContents

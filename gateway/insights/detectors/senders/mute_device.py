@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.devices.states import is_mute
 from gateway.insights.facts import Facts
 from gateway.insights.findings import MAX_FINDINGS, day, finding, named
-from spool.devices import ENROLLED, Device
+from spool.devices.device import ENROLLED, Device
 from spool.registry.insights import LOW, Finding
 
 NAME = "mute_device"

@@ -13,7 +13,7 @@ from spool.billing.hours import SentHour
 from spool.clusters import ClusterChange, ReportedCluster
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
-from spool.devices import ENROLLED, REVOKED, Device
+from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.identity import Identity
 from spool.log.expectations import as_read
 from spool.log.partial_reports import Expectation, PartialReport

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from spool.devices import Device, of_known
+from spool.devices.device import Device, of_known
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.partial_reports import Expectation

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import Device, DeviceChange, DeviceTable, TooManyDevices, of_known
+from spool.devices.device import Device, DeviceChange, of_known
+from spool.devices.rows import TooManyDevices
+from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate

@@ -11,280 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import compress
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError, SpoolUnavailable
+from spool.devices.batch import DeviceBatch, DeviceUpdate, conditions_of
+from spool.devices.device import Device, DeviceChange, Unenrolled, of_known
+from spool.devices.rows import DeviceRows, DevicesRefused, Expectations, TooManyDevices
+from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
 
-PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
 TOUCHES = 16  # of a row, while rows cannot be written: older ones are lost if another process writes the row
 
-_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _log = logging.getLogger(__name__)
-
-
-def is_device_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """
-    One device. A change is a new row; `version` grows with every change that is sent upstream.
-
-    `facts_version` is the version at which a field of the enrolment last changed, `sent_version` the one upstream has.
-    """
-
-    id: str
-    state: str = ENROLLED  # silent and mute are derived, never kept
-    hostname: str = ""
-    platform: str = ""
-    agent_version: str = ""
-    user: str = ""
-    fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)  # as the device reports them
-    operator_labels: Mapping[str, str] = field(default_factory=dict)  # set by operators, stronger
-    generation: int = 1  # of its key: a reset or a revocation ends all keys before
-    has_key: bool = False
-    key_used: bool = False
-    enrolled_at: float
-    enrolled_by: str
-    last_seen: float  # 0: never, an operator admitted it
-    last_heartbeat: float | None = None
-    last_telemetry: float | None = None
-    heartbeat: bytes = b""  # the newest one's own part, JSON
-    clock_offset_s: float | None = None  # the device's clock less ours
-    flagged_at: float | None = None  # another fingerprint asked under this id
-    version: int = 1
-    facts_version: int = 1
-    sent_version: int = 0
-    upstream_id: str | None = None
-    held: str | None = None  # why the upstream refused this row
-    reset_version: int = 0  # the version of its last reset: upstream resets it, too
-    revoked_by: str = ""  # the key of the Tollhouse that told of the revocation; "" for an operator here
-
-    @property
-    def all_labels(self) -> Mapping[str, str]:
-        return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
-
-    @property
-    def quiet_since(self) -> float:
-        """When it was last heard, or admitted."""
-        return self.last_seen or self.enrolled_at
-
-    def updated(self, *, facts: bool = False, **changes: Any) -> Device:
-        """
-        Returns the device with changes that the upstream must learn; `facts` when an enrolment carries them.
-
-        The newest heartbeat follows an enrolment there, so it is one version later.
-        """
-        version = self.version + 1
-        if not facts:
-            return replace(self, version=version, **changes)
-        after = version if self.last_heartbeat is None else version + 1
-        return replace(self, version=after, facts_version=version, **changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unenrolled:
-    """A name that telemetry gave under a key that may not enrol."""
-
-    name: str
-    first_seen: float
-    last_seen: float
-    count: int
-    key: str  # the name of the key that brought it last
-
-
-DeviceChange = Callable[[Device | None], Device]
-Expectations = frozenset[Expectation]
-NO_EXPECTATIONS: Expectations = frozenset()
-
-
-class TooManyDevices(NotAllowed):
-    """There are as many devices as may be."""
-
-    def __init__(self) -> None:
-        super().__init__("there are as many devices as devices.max allows: raise it, or delete some")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteConditions:
-    """
-    Under what rows are written, where other processes write them, too.
-
-    `expects`: the keys of those who caused it are still good. A new row of `bounded` is added as long as there are
-    fewer than `most`; None: any number.
-    """
-
-    expects: Expectations = NO_EXPECTATIONS
-    bounded: frozenset[str] = frozenset()
-    most: int | None = None
-
-
-UNCONDITIONAL = WriteConditions()
-
-
-class DevicesRefused(SpoolUnavailable):
-    """Nothing was written: expectations that fail, and devices that are too many."""
-
-    def __init__(self, *, ended: Collection[Expectation] = (), over: Collection[str] = ()) -> None:
-        super().__init__("some of the devices may not be written")
-        self.ended = frozenset(ended)
-        self.over = frozenset(over)
-
-
-class DeviceRows(Protocol):
-    """The rows as an engine keeps them."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes write the rows, too."""
-        ...
-
-    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
-
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
-        """
-        In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`.
-
-        Returns the rows of `devices` that another process wrote since this one last read or wrote them, as they are
-        now, None if they are gone: they are not replaced. DevicesRefused where rows are shared and a condition fails.
-        """
-        ...
-
-    async def ended(self, expects: Expectations) -> Expectations:
-        """The expectations that fail now; none where rows are not shared."""
-        ...
-
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        """
-        The rows that other processes wrote lately, None for those that are gone. `ids` are known to have been changed;
-        None: any may have been.
-        """
-        ...
-
-    async def names(self) -> Sequence[Unenrolled]:
-        """What all processes noted."""
-        ...
-
-
-class _Update:
-    """
-    A change of a row that waits to be durable; `device` is the row after it.
-
-    `most`: how many devices there may be for it to add one; None where it adds none.
-    """
-
-    def __init__(
-        self,
-        change: DeviceChange,
-        device: Device,
-        *,
-        expects: Expectations,
-        most: int | None = None,
-        audited: AuditedChange | None = None,
-    ) -> None:
-        self.change = change
-        self.device = device
-        self.expects = expects
-        self.most = most
-        self.audited = audited
-        self.error: Exception | None = None
-
-    def is_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """Whether it may not be written; whoever waits for it hears why."""
-        if refused.ended & self.expects:
-            self.error = KeyEnded("the key under which it was sent has ended: nothing of it was kept")
-        elif self.most is not None and id in refused.over:
-            self.error = TooManyDevices()
-        else:
-            return False
-        return True
-
-    def apply(self, known: Device | None) -> Device | None:
-        """Make the change again; the row as it is if the change is no longer possible."""
-        try:
-            self.device = self.change(known)
-        except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
-            self.error = error
-            return known
-        self.error = None
-        return self.device
-
-
-class _Batch:
-    """Changes that wait for the same transaction."""
-
-    def __init__(self) -> None:
-        self.updates: dict[str, list[_Update]] = {}
-        self.names: dict[str, Expectations] = {}
-        self.gone: set[str] = set()
-        self.deleted: dict[str, int] = {}  # with how many changes of the row came before
-        self.deletions: list[AuditedChange] = []
-        self.waiting = False
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.updates or self.names or self.gone or self.deleted)
-
-    @property
-    def ids(self) -> Collection[str]:
-        return self.updates.keys()
-
-    @property
-    def changes(self) -> Sequence[AuditedChange]:
-        """What is audited of it."""
-        of_rows = [one.audited for updates in self.updates.values() for one in updates if one.audited is not None]
-        return [*of_rows, *self.deletions]
-
-    def add(self, id: str, updates: Iterable[_Update]) -> None:
-        self.updates.setdefault(id, []).extend(updates)
-
-    def note(self, name: str, expects: Expectations) -> None:
-        self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
-
-    def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
-        ids = []
-        for id, updates in list(self.updates.items()):
-            may_stay = [not update.is_refused(id, refused) for update in updates]
-            kept = list(compress(updates, may_stay))
-            if len(kept) < len(updates):
-                ids.append(id)
-                self.gone.discard(id)
-                self.updates[id] = kept
-                if id in self.deleted:
-                    self.deleted[id] = sum(may_stay[: self.deleted[id]])
-            if not kept:
-                del self.updates[id]
-        names = [name for name, expects in self.names.items() if refused.ended & expects]
-        for name in names:
-            del self.names[name]
-        return ids, names
-
-    def apply(self, id: str, known: Device | None) -> Device | None:
-        """The row after the changes that wait."""
-        updates = self.updates.get(id, [])
-        if id in self.deleted:
-            known, updates = None, updates[self.deleted[id] :]
-        for update in updates:
-            known = update.apply(known)
-        return known
 
 
 class DeviceTable:
@@ -295,8 +35,8 @@ class DeviceTable:
         self._devices: dict[str, Device] = {}
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
-        self._batch = _Batch()
-        self._writing: _Batch | None = None  # the one before it, until it is durable
+        self._batch = DeviceBatch()
+        self._writing: DeviceBatch | None = None  # the one before it, until it is durable
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -392,9 +132,9 @@ class DeviceTable:
         expects: Expectations,
         most: int | None = None,
         audited: AuditedChange | None = None,
-    ) -> _Update:
+    ) -> DeviceUpdate:
         device = change(self._devices.get(id))
-        update = _Update(change, device, expects=expects, most=most, audited=audited)
+        update = DeviceUpdate(change=change, device=device, expects=expects, most=most, audited=audited)
         self._devices[id] = update.device
         self._unenrolled_no_more(id)
         self._batch.add(id, [update])
@@ -470,7 +210,7 @@ class DeviceTable:
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # changes of the same turn of the loop join
         while self._batch:
-            batch, self._batch = self._batch, _Batch()
+            batch, self._batch = self._batch, DeviceBatch()
             self._writing = batch
             try:
                 try:
@@ -488,7 +228,7 @@ class DeviceTable:
                 if batch.ids:
                     self._news.set()
 
-    async def _write(self, batch: _Batch) -> None:
+    async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
             await self._leave_out_ended(batch)  # of what is not done nothing is audited
             await self.auditor(batch.changes)
@@ -502,14 +242,14 @@ class DeviceTable:
                     self._take(id, newest)
                 moved = await self._put(batch, moved.keys())
 
-    async def _leave_out_ended(self, batch: _Batch) -> None:
-        expects = self._conditions([batch], batch.ids, batch.names).expects
+    async def _leave_out_ended(self, batch: DeviceBatch) -> None:
+        expects = conditions_of([batch], batch.ids, batch.names).expects
         if expects and (ended := await self._rows.ended(expects)):
             self._refuse(batch, DevicesRefused(ended=ended))
 
     async def _put(
         self,
-        batch: _Batch,
+        batch: DeviceBatch,
         ids: Collection[str],
         names: Collection[str] = (),
         gone: Sequence[str] = (),
@@ -520,7 +260,7 @@ class DeviceTable:
             rows = [self._devices[id] for id in ids if id in self._devices]
             noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
             # A row is written with what waits for the next batch, too.
-            conditions = self._conditions([batch, self._batch], [row.id for row in rows], [one.name for one in noted])
+            conditions = conditions_of([batch, self._batch], [row.id for row in rows], [one.name for one in noted])
             try:
                 moved = await self._rows.write(rows, noted, gone, deleted, conditions)
             except DevicesRefused as refused:
@@ -531,19 +271,7 @@ class DeviceTable:
         self._durable.update({row.id: row for row in rows if row.id not in moved})
         return moved
 
-    @staticmethod
-    def _conditions(batches: Sequence[_Batch], ids: Collection[str], names: Collection[str]) -> WriteConditions:
-        """Under what the changes of these rows and names are written."""
-        updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
-        of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]
-        bounds = {id: update.most for id, update in updates if update.most is not None}
-        return WriteConditions(
-            expects=NO_EXPECTATIONS.union(*(update.expects for _, update in updates), *of_names),
-            bounded=frozenset(bounds),
-            most=min(bounds.values(), default=None),
-        )
-
-    def _refuse(self, batch: _Batch, refused: DevicesRefused) -> None:
+    def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
         for one in (batch, self._batch):
             ids, names = one.refuse(refused)
             for id in ids:
@@ -563,7 +291,7 @@ class DeviceTable:
             else:
                 table[id] = row
 
-    def _failed(self, batch: _Batch, error: Exception) -> None:
+    def _failed(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():
             self._batch.note(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
@@ -580,14 +308,3 @@ class DeviceTable:
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))
         batch.done.exception()  # heard: who waited may have been cancelled
-
-
-def of_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """A change of a row that is there; NotThere if it was deleted."""
-
-    def changed(known: Device | None) -> Device:
-        if known is None:
-            raise NotThere("there is no such device: it was deleted")
-        return change(known)
-
-    return changed
