@@ -18,9 +18,9 @@ from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.handover import Predecessor
-from gateway.http.listening_sockets import ListeningSockets
+from gateway.http.listening.sockets import ListeningSockets
+from gateway.http.listening.tls import Certificate
 from gateway.http.services import Reloaded, Services, Urls
-from gateway.http.tls import Certificate
 from gateway.listeners import Listeners
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE, console_link

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gateway.http.listening_sockets import ListeningSockets
+from gateway.http.listening.sockets import ListeningSockets
 from gateway.operator.socket import MAX_PATH_BYTES
 
 FILE = "handover.sock"

@@ -12,12 +12,12 @@ from gateway.addresses.application import application, operator_application
 from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.handover import HandOver
-from gateway.http.connections import connection_limit
 from gateway.http.in_hand import stopping
-from gateway.http.listener import Listener, operator_listen, uses_tls
-from gateway.http.listening_sockets import HTTP, OPERATOR, ListeningSockets
+from gateway.http.listening.connections import connection_limit
+from gateway.http.listening.listener import Listener, operator_listen, uses_tls
+from gateway.http.listening.sockets import HTTP, OPERATOR, ListeningSockets
+from gateway.http.listening.tls import Certificate
 from gateway.http.services import Services
-from gateway.http.tls import Certificate
 from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import Export, GrpcServer, exports, waiting
 

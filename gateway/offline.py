@@ -11,7 +11,7 @@ from gateway.addresses.application import operator_application
 from gateway.assembly.services import open_operator_services
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
-from gateway.http.listener import operator_listen, uses_tls
+from gateway.http.listening.listener import operator_listen, uses_tls
 from gateway.http.services import Urls
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket

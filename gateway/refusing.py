@@ -9,10 +9,10 @@ from gateway.addresses.application import refusing_application
 from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
-from gateway.http.connections import Connections, connection_limit
-from gateway.http.listener import Listener, operator_listen, uses_tls
-from gateway.http.listening_sockets import HTTP, OPERATOR, ListeningSockets
-from gateway.http.tls import Certificate
+from gateway.http.listening.connections import Connections, connection_limit
+from gateway.http.listening.listener import Listener, operator_listen, uses_tls
+from gateway.http.listening.sockets import HTTP, OPERATOR, ListeningSockets
+from gateway.http.listening.tls import Certificate
 from gateway.receivers.otlp_grpc import GrpcServer, refusals
 from spool.clock import Clock
 

@@ -35,10 +35,10 @@ from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.budget import Budget
-from gateway.http.connections import Connections, connection_limit
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
-from gateway.http.listener import operator_listen
+from gateway.http.listening.connections import Connections, connection_limit
+from gateway.http.listening.listener import operator_listen
 from gateway.http.receiving import ReceivingSlots
 from gateway.http.services import Background, OperatorServices, ReceiverServices, Urls
 from gateway.intake.attribution import Attribution

@@ -22,8 +22,8 @@ from gateway.configuration.changes import ConfigChange, change
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
 from gateway.configuration.sections import Config, ConfigError
+from gateway.http.listening.tls import Certificate
 from gateway.http.services import OperatorServices, ReceiverServices, Reloaded
-from gateway.http.tls import Certificate
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook

@@ -20,8 +20,8 @@ from gateway.app import App, StartAbandoned
 from gateway.cli import config_option, configured, data_option, fail, forced_exit
 from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
-from gateway.http.connections import raise_descriptor_limit
-from gateway.http.listening_sockets import ListeningSockets
+from gateway.http.listening.connections import raise_descriptor_limit
+from gateway.http.listening.sockets import ListeningSockets
 from gateway.monitoring import logs
 from gateway.monitoring.memory import settle_after_start
 from gateway.monitoring.service_manager import ServiceManager

@@ -19,7 +19,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
-from gateway.http.listener import Connection
+from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
 from gateway.monitoring.logs import where

@@ -32,12 +32,12 @@ from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
 from gateway.http.budget import Budget
-from gateway.http.connections import Connections
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import RequestsInHand
+from gateway.http.listening.connections import Connections
+from gateway.http.listening.tls import Certificate
 from gateway.http.receiving import ReceivingSlots
-from gateway.http.tls import Certificate
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.deposits import Deposits
 from gateway.intake.merge_window import MergeWindow

@@ -23,8 +23,8 @@ from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
+from gateway.http.listening.tls import Certificate
 from gateway.http.services import ReceiverServices
-from gateway.http.tls import Certificate
 from gateway.monitoring.traces import SERVER
 from gateway.normalise.otlp import Signal
 from gateway.receivers.otlp_http import MEMBERS, read_export, refuse_when_all_malformed

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from gateway.http.connections import raise_descriptor_limit
+from gateway.http.listening.connections import raise_descriptor_limit
 
 MIB = 1 << 20
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)

@@ -25,7 +25,7 @@ from gateway import listeners
 from gateway.app import App
 from gateway.assembly import services as assembly
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.http import listener
+from gateway.http.listening import listener
 from spool.clock import SystemClock
 from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings

@@ -19,7 +19,7 @@ from backports import zstd
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.budget import Budget
-from gateway.http.listener import Listener
+from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
 
 MIB = 1024**2

@@ -12,8 +12,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.configuration.sections import ServerSettings
-from gateway.http.connections import Connections, connection_limit, raise_descriptor_limit
-from gateway.http.listener import Listener
+from gateway.http.listening.connections import Connections, connection_limit, raise_descriptor_limit
+from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
 
 

@@ -14,8 +14,8 @@ from aiohttp import web
 from aiohttp.helpers import DEFAULT_CHUNK_SIZE
 from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE
 
-from gateway.http import listener as listeners
-from gateway.http.listener import Listener
+from gateway.http.listening import listener as listeners
+from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
 
 LARGE = 2 * 1024 * 1024

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
 from gateway.configuration.sections import ConfigError
-from gateway.http.tls import Certificate
+from gateway.http.listening.tls import Certificate
 from gateway.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from backports import zstd
 
 from gateway.configuration.sections import ServerSettings, is_loopback
-from gateway.http.listener import operator_listen
+from gateway.http.listening.listener import operator_listen
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces

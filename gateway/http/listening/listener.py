@@ -14,8 +14,8 @@ from gateway.attempts import neighbourhood
 from gateway.configuration.sections import ServerSettings, is_loopback, split_address
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.connections import Connections
-from gateway.http.tls import Certificate
+from gateway.http.listening.connections import Connections
+from gateway.http.listening.tls import Certificate
 
 _log = logging.getLogger(__name__)
 
