@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 from gateway.attempts import Buckets
 from gateway.authentication.access import Bearer, lacking
 from gateway.configuration.sections import DeviceSettings
+from gateway.devices import transitions
 from gateway.devices.keys import DeviceKeys
+from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
@@ -40,29 +42,6 @@ FORGET_EVERY_S = 600.0
 GRACE_S = 3600.0  # after a start, in which devices can report before any is forgotten
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReport:
-    """What a device reports of itself; empty is unknown. `heartbeat` is the rest of a heartbeat, as JSON."""
-
-    id: str
-    hostname: str = ""
-    platform: str = ""
-    agent_version: str = ""
-    user: str = ""
-    fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    want_key: bool = False
-    revoked: bool = False  # of another Tollhouse alone: it revoked the device, or reset it
-    reset: bool = False
-    sent_at: float | None = None
-    heartbeat: bytes = b""
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the reported values as fields of a device."""
-        names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels")
-        return {name: value for name in names if (value := getattr(self, name))}
 
 
 class DeviceLifecycle:
@@ -103,7 +82,7 @@ class DeviceLifecycle:
         if bearer.is_gateway:
             known = await self._follow(known, report, bearer, address)
             if report.revoked:
-                return known or _begun(report.id, self._clock.now(), bearer.name, state=REVOKED), None
+                return known or transitions.begun(report.id, self._clock.now(), bearer.name, state=REVOKED), None
         reported, audited = await self._contact(known, report, bearer, address)
         may_have_key = False
 
@@ -141,7 +120,7 @@ class DeviceLifecycle:
         """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
         now = self._clock.now()
         if now - device.last_seen >= HEARD_EVERY_S:
-            self.table.touch(device.id, _seen(now), expects=bearer.expects)
+            self.table.touch(device.id, transitions.seen(now), expects=bearer.expects)
         return revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
@@ -152,7 +131,7 @@ class DeviceLifecycle:
             raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
         if device.state == REVOKED:
             raise self.refused(device, bearer)
-        self.table.touch(id, _seen(self._clock.now()), expects=bearer.expects)
+        self.table.touch(id, transitions.seen(self._clock.now()), expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
@@ -178,9 +157,8 @@ class DeviceLifecycle:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
-            self.table.touch(
-                device.id, lambda known: replace(_seen(now)(known), last_telemetry=now), expects=bearer.expects
-            )
+            seen = transitions.seen(now)
+            self.table.touch(device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects)
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -196,7 +174,7 @@ class DeviceLifecycle:
         self._limits.charge(bearer.name)
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
-        device = _begun(report.id, now, bearer.name, state=state, **report.facts())
+        device = transitions.begun(report.id, now, bearer.name, state=state, **report.facts())
         actor = Actor(f"key {bearer.name}", address)
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
@@ -212,7 +190,7 @@ class DeviceLifecycle:
             return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
         if known.state == REVOKED:
             raise self.refused(known, bearer)
-        if _is_another(known, report):
+        if is_another(known, report):
             await self._flag(known, bearer, address)
         return of_known(lambda newest: self._reported(newest, report, bearer)), None
 
@@ -224,15 +202,15 @@ class DeviceLifecycle:
         """
         if device.state == REVOKED:
             raise revoked()
-        if _is_another(device, report):
+        if is_another(device, report):
             raise Refusal(
                 409,
                 "another_fingerprint",
                 "another device is enrolled under this id; if this one takes its place, an operator resets it: "
                 "tollhouse devices reset ID",
             )
-        device = _seen(self._clock.now())(device)
-        if (device.fingerprint or device.has_key) and not _is_from(device, report, bearer):
+        device = transitions.seen(self._clock.now())(device)
+        if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
         return device.updated(facts=True, **facts) if facts else device
@@ -243,23 +221,19 @@ class DeviceLifecycle:
 
         A revocation by an operator here is stronger.
         """
-        actor = Actor(f"key {bearer.name}", address)
         if device is None:
             return None
+        actor = Actor(f"key {bearer.name}", address)
+        change = partial(self._change, device.id, actor=actor, expects=bearer.expects)
         if report.revoked:
             if device.state == REVOKED:
                 return device
-            change = _revoked_by(bearer.name)
-            return await self._change(device.id, change, "device.revoke", actor, expects=bearer.expects)
+            return await change(transitions.revoked_by(bearer.name), "device.revoke")
         now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await self._change(
-                device.id, lambda known: _approved(known, now), "device.approve", actor, expects=bearer.expects
-            )
+            device = await change(lambda known: transitions.approved(known, now), "device.approve")
         if report.reset and device.state != REVOKED:
-            device = await self._change(
-                device.id, lambda known: _reset(known, now), "device.reset", actor, expects=bearer.expects
-            )
+            device = await change(lambda known: transitions.reset(known, now), "device.reset")
         return device
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
@@ -291,7 +265,7 @@ class DeviceLifecycle:
         """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
         if not is_device_id(id):
             raise Invalid("a device's id has 1 to 128 letters, digits and any of . _ : @ -")
-        device = replace(_begun(id, self._clock.now(), actor.name), last_seen=0.0)
+        device = replace(transitions.begun(id, self._clock.now(), actor.name), last_seen=0.0)
 
         def admitted(known: Device | None) -> Device:
             if known is not None:
@@ -344,7 +318,7 @@ class DeviceLifecycle:
         def approved(device: Device) -> Device:
             if device.state == ENROLLED:
                 raise NotAllowed(f"the device {id} is enrolled already")
-            return _approved(device, now)
+            return transitions.approved(device, now)
 
         return await self._change(id, approved, "device.approve", actor)
 
@@ -354,14 +328,14 @@ class DeviceLifecycle:
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
                 raise NotAllowed(f"the device {id} is revoked already")
-            return _revoked_by("")(device)
+            return transitions.revoked_by("")(device)
 
         return await self._change(id, revoked, "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
         """Forgets fingerprint and key, so that another machine may enrol under this id."""
         now = self._clock.now()
-        return await self._change(id, lambda device: _reset(device, now), "device.reset", actor)
+        return await self._change(id, lambda device: transitions.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Sets labels that override the reported ones; None removes one."""
@@ -394,15 +368,6 @@ class DeviceLifecycle:
         return device
 
 
-def _begun(id: str, now: float, by: str, **fields: Any) -> Device:
-    """
-    Returns a new device.
-
-    Its generation is later than any that a device of this id had before it was deleted, so their keys stay dead.
-    """
-    return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
-
-
 def _full() -> Refusal:
     message = "there are as many devices as devices.max allows; an operator can raise it"
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
@@ -410,40 +375,6 @@ def _full() -> Refusal:
 
 def revoked() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
-
-
-def _approved(device: Device, now: float) -> Device:
-    return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now)
-
-
-def _reset(device: Device, now: float) -> Device:
-    after = _without_key(device, fingerprint="", flagged_at=None, held=None, enrolled_at=now)
-    return replace(after, reset_version=after.facts_version)
-
-
-def _without_key(device: Device, **changes: Any) -> Device:
-    generation = device.generation + device.has_key
-    return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
-
-
-def _revoked_by(name: str) -> Callable[[Device], Device]:
-    return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
-
-
-def _seen(now: float) -> Callable[[Device], Device]:
-    """Notes that a device was heard; another gateway may have heard it later."""
-    return lambda device: replace(device, last_seen=max(now, device.last_seen))
-
-
-def _is_another(device: Device, report: DeviceReport) -> bool:
-    return bool(device.fingerprint and report.fingerprint) and device.fingerprint != report.fingerprint
-
-
-def _is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
-    """Whether the device itself reports: under its own key, or with its fingerprint."""
-    if bearer.device is not None:
-        return bearer.device == device.id
-    return bool(device.fingerprint) and report.fingerprint == device.fingerprint
 
 
 def _own(bearer: Bearer, id: str) -> None:

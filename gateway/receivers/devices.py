@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.authentication.access import Bearer
-from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.reports import DeviceReport
 from gateway.errors import BadPayload
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content

@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle, DeviceReport
+from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle
+from gateway.devices.reports import DeviceReport
 from gateway.errors import Refusal
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable

@@ -20,7 +20,7 @@ import pytest
 
 from gateway.addresses.table import FOR_SENDERS
 from gateway.configuration.sections import McpSettings
-from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.reports import DeviceReport
 from gateway.intake.prices import PriceBook
 from spool.identity import Identity
 from spool.leases import HeldTasks, Work

@@ -16,7 +16,7 @@ from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
-from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.reports import DeviceReport
 from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SAFE_METHODS

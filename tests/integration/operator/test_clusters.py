@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ClusterSettings
-from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.reports import DeviceReport
 from gateway.devices.states import MISSED
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Bearer
-from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.reports import DeviceReport
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.server import ADA, OperatorServer, operator_server

@@ -18,7 +18,8 @@ from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.devices import lifecycle as rules
-from gateway.devices.lifecycle import FIRST_KEY_S, DeviceReport
+from gateway.devices.lifecycle import FIRST_KEY_S
+from gateway.devices.reports import DeviceReport
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings

@@ -19,7 +19,7 @@ import pytest
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.authentication.access import Bearer
-from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.reports import DeviceReport
 from gateway.insights.detectors import spend_spike
 from gateway.insights.findings import finding
 from gateway.mounts import OPERATOR_API
