@@ -168,7 +168,7 @@ HOMES = {
     "aiosqlite": "spool/sqlite/database.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
-    "prometheus_client": "gateway/monitoring/metrics.py",
+    "prometheus_client": "gateway/monitoring/",
     "yaml": "gateway/allocation/reading.py",
 }
 

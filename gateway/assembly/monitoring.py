@@ -13,7 +13,8 @@ from gateway.budgets.gauges import gauges
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.health import Health
 from gateway.monitoring.limits import Limit
-from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
+from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.monitoring.snapshot import Snapshot
 from gateway.reconciliation.gauges import gauges as reconciled
 from gateway.reconciliation.reconciler import Reconciler
 from spool.installation import derived

@@ -10,7 +10,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from exporters.own_telemetry.encoding import metrics_request, traces_request
 from exporters.own_telemetry.settings import problems
 from exporters.settings import TelemetrySettings
-from gateway.monitoring.metrics import Metrics, Snapshot
+from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.snapshot import Snapshot
 from gateway.monitoring.traces import EVERY_S, INTERNAL, MOST_STEPS, SERVER, Traces, step
 from spool.log.values import Commit
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS

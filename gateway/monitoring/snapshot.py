@@ -1,0 +1,216 @@
+"""What is read of the storage when the metrics are asked for, and the metric families made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from gateway.monitoring.budgets import BudgetGauge
+from gateway.monitoring.database import figures
+from gateway.monitoring.limits import Limit
+from gateway.monitoring.reconciliation import ReconciledRatio
+from spool.container_files.values import WaitingFiles
+from spool.deliveries.values import ROUTE_STATES, RouteState
+from spool.log.values import LogStats
+from spool.registry.notices import CHANNEL_STATES, FAILED, SENT, ChannelState
+from spool.storage import DatabaseHealth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """
+    What is read when the metrics are asked for. `installation` is the same for all gateways on one storage, `answers`
+    is False while it does not answer: the figures of what is kept are then those of before.
+    """
+
+    stats: LogStats
+    installation: str = ""
+    answers: bool = True
+    database: DatabaseHealth | None = None
+    routes: Sequence[RouteState] = ()
+    fenced: int = 0
+    devices: Mapping[str, int] = field(default_factory=dict)
+    clusters: Mapping[str, int] = field(default_factory=dict)
+    waiting_files: WaitingFiles | None = None
+    failed_attempts: int = 0
+    clock_step_s: float = 0.0
+    clock_held_s: float = 0.0
+    limits: Sequence[Limit] = ()
+    channels: Sequence[ChannelState] = ()
+    now: float = 0.0
+    budgets: Sequence[BudgetGauge] = ()
+    reconciled: Sequence[ReconciledRatio] = ()
+
+
+class SnapshotCollector:
+    """Turns the last snapshot into metric families."""
+
+    snapshot: Snapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.snapshot is None:
+            return
+        stats = self.snapshot.stats
+        yield _installation(self.snapshot.installation)
+        yield _gauge("tollhouse_storage_answers", "0 while it does not: figures are old", float(self.snapshot.answers))
+        if self.snapshot.database is not None:
+            yield from _database(self.snapshot.database)
+        yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
+        yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
+        yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
+        yield _gauge("tollhouse_spool_wal_bytes", "The log beside the spool's file", stats.wal_bytes)
+        yield _gauge("tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes)
+        stuck = float(bool(stats.wal_problem))
+        yield _gauge("tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck)
+        step_s, held_s = self.snapshot.clock_step_s, self.snapshot.clock_held_s
+        yield _gauge("tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s)
+        yield _gauge("tollhouse_clock_held_seconds", "For how long nothing is removed for its age", held_s)
+        yield from _storage(stats)
+        yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
+        yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)
+        window_s = stats.duplicate_window_s
+        yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", window_s)
+        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
+        failed.add_metric([], self.snapshot.failed_attempts)
+        yield failed
+        fenced = CounterMetricFamily(
+            "tollhouse_deliveries_fenced", "Outcomes of deliveries that came after somebody else had taken them"
+        )
+        fenced.add_metric([], self.snapshot.fenced)
+        yield fenced
+        yield from self._routes(self.snapshot.routes)
+        yield _by_state("devices", "Devices by state", self.snapshot.devices)
+        yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)
+        if self.snapshot.waiting_files is not None:
+            yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)
+        yield from self._limits(self.snapshot.limits)
+        yield from _notifications(self.snapshot.channels, self.snapshot.now)
+        yield from _budgets(self.snapshot.budgets)
+        yield from _reconciled(self.snapshot.reconciled)
+
+    @staticmethod
+    def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
+        allowed = GaugeMetricFamily("tollhouse_limit", "What a setting allows", labels=["name"])
+        used = GaugeMetricFamily("tollhouse_limit_used", "How much of it is in use", labels=["name"])
+        for limit in limits:
+            allowed.add_metric([limit.name], limit.allowed)
+            used.add_metric([limit.name], limit.used)
+        yield from (allowed, used)
+
+    @staticmethod
+    def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:
+        delivered = _route_counter("delivered", "Records that arrived")
+        dead = _route_counter("dead", "Records set aside")
+        refused = _route_counter("refused", "Records a partial success refused")
+        ambiguous = _route_counter("ambiguous", "Records sent without a clear answer, and again under the same key")
+        queued = _route_gauge("queued_records", "Records on their way")
+        oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
+        unknown = _route_gauge("unknown", "Records whose arrival is not known: settle them by hand")
+        state = _route_gauge("state", "1 for the state it is in", "state")
+        for route in routes:
+            delivered.add_metric([route.name], route.delivered)
+            dead.add_metric([route.name], route.dead)
+            refused.add_metric([route.name], route.refused)
+            ambiguous.add_metric([route.name], route.ambiguous)
+            queued.add_metric([route.name], route.queued)
+            oldest.add_metric([route.name], route.oldest_age_s or 0.0)
+            unknown.add_metric([route.name], route.unknown)
+            for name in ROUTE_STATES:
+                state.add_metric([route.name, name], float(name == route.state))
+        yield from (delivered, dead, refused, ambiguous, queued, oldest, unknown, state)
+
+
+def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
+    """Of each channel of [[notify]]."""
+    ended = CounterMetricFamily("tollhouse_notifications", "Notifications that ended", labels=["channel", "state"])
+    waiting = GaugeMetricFamily("tollhouse_notifications_waiting", "Notifications on their way", labels=["channel"])
+    oldest = GaugeMetricFamily("tollhouse_notification_oldest_age_seconds", "Age of the oldest", labels=["channel"])
+    states = ["channel", "state"]
+    state = GaugeMetricFamily("tollhouse_notification_channel_state", "1 for the state it is in", labels=states)
+    for channel in channels:
+        ended.add_metric([channel.name, SENT], channel.counts.sent)
+        ended.add_metric([channel.name, FAILED], channel.counts.failed)
+        waiting.add_metric([channel.name], channel.counts.waiting)
+        oldest.add_metric([channel.name], 0.0 if channel.oldest is None else max(0.0, now - channel.oldest))
+        for name in CHANNEL_STATES:
+            state.add_metric([channel.name, name], float(name == channel.state))
+    yield from (ended, waiting, oldest, state)
+
+
+def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
+    labels = ["budget", "view", "owner"]
+    spent = GaugeMetricFamily("tollhouse_budget_spent_dollars", "Spent in the running period", labels=labels)
+    limit = GaugeMetricFamily("tollhouse_budget_limit_dollars", "Planned for the running period", labels=labels)
+    forecast = GaugeMetricFamily("tollhouse_budget_forecast_dollars", "What the period will come to", labels=labels)
+    ratio = GaugeMetricFamily("tollhouse_budget_ratio", "Spent, of what is planned", labels=labels)
+    for each in gauges:
+        pairs = ((spent, each.spent), (limit, each.limit), (forecast, each.forecast), (ratio, each.ratio))
+        for family, value in pairs:
+            if value is not None:
+                family.add_metric([each.budget, each.view, each.owner], value)
+    yield from (spent, limit, forecast, ratio)
+
+
+def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
+    """Of each provider with a settled statement."""
+    help = "What was counted, of what was billed, in settled days of the newest month that has some"
+    family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
+    for each in ratios:
+        family.add_metric([each.provider, each.measure], each.ratio)
+    yield family
+
+
+def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=["state"])
+    for state, n in counts.items():
+        family.add_metric([state], n)
+    return family
+
+
+def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
+    """What of container metrics waits for the upstream."""
+    age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
+    yield _gauge("tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files)
+    yield _gauge("tollhouse_container_waiting_bytes", "Their bytes", waiting.bytes)
+    yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest of them", age_s)
+
+
+def _storage(stats: LogStats) -> Iterator[Metric]:
+    """The file system of the data directory, as the labels of a 1."""
+    if stats.mount is not None:
+        labels = ["mount", "durability"]
+        family = GaugeMetricFamily("tollhouse_storage", "The file system of the data directory", labels=labels)
+        family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
+        yield family
+
+
+def _database(health: DatabaseHealth) -> Iterator[Metric]:
+    for figure in figures(health):
+        labels = [figure.label] if figure.label else []
+        kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
+        family = kind(f"tollhouse_{figure.name}", figure.help, labels=labels)
+        for label, value in figure.values:
+            family.add_metric([label] if labels else [], value)
+        yield family
+
+
+def _installation(installation: str) -> Metric:
+    """A label, to count once what several gateways tell of one storage."""
+    help = "The same for all gateways on one storage"
+    family = GaugeMetricFamily("tollhouse_installation", help, labels=["installation"])
+    family.add_metric([installation], 1.0)
+    return family
+
+
+def _route_counter(name: str, help: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"tollhouse_route_{name}", help, labels=["route"])
+
+
+def _route_gauge(name: str, help: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"tollhouse_route_{name}", help, labels=["route", *labels])
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help, value=value)
