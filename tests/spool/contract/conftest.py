@@ -1,4 +1,8 @@
-"""Every engine under one suite: whatever a test here claims, it claims for each of them, and behind a pooler too."""
+"""
+Every engine under one suite: whatever a test here claims, it claims for each of them.
+
+Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k pgbouncer`.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,24 @@ Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
 EVERY_ENGINE = [*ENGINES, POOLED]
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of what runs behind a pooler, one test of each file."""
+    if "pgbouncer" in config.option.keyword:
+        return
+    seen: set[Path] = set()
+    left_out = []
+    for item in items:
+        if item.path.is_relative_to(HERE) and POOLED in item.name:
+            if item.path in seen:
+                left_out.append(item)
+            seen.add(item.path)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture
