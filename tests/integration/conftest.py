@@ -6,6 +6,7 @@ import dataclasses
 import io
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,16 +133,15 @@ def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 BY_BOTH = pytest.mark.parametrize("decoded_by", ["server", "worker"], indirect=True)
 
 
-@pytest_asyncio.fixture
-async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
-    """Starts servers with settings of the [server] section; they stop with the test."""
+@asynccontextmanager
+async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve]:
+    """Starts servers with settings of the [server] section, their data in `place`; they stop at the end."""
     made: list[Serving] = []
-    workers = int(decoded_by == "worker")
 
     async def start(*, config: Config | None = None, key_name: str = "sender", **server: Any) -> Serving:
-        directory = tmp_path / f"data-{len(made)}"
+        directory = place / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
-        usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": workers}
+        usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": usual_workers}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
         app = App(settings, version="0")
         await app.start()
@@ -158,6 +158,25 @@ async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
 
 
 @pytest_asyncio.fixture
+async def serve(tmp_path: Path, decoded_by: str) -> AsyncIterator[Serve]:
+    """Starts servers of the test's own, which stop with it."""
+    async with servers(tmp_path, usual_workers=int(decoded_by == "worker")) as start:
+        yield start
+
+
+@pytest_asyncio.fixture
 async def serving(serve: Serve) -> Serving:
     """One server with the settings of the embedded default."""
     return await serve()
+
+
+# A server takes a tenth of a second of processor to start: for tests that only look at answers to requests that change
+# nothing, or count what they add themselves.
+ON_ONE_SERVER = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
+    """The server that tests of a module marked ON_ONE_SERVER share."""
+    async with servers(tmp_path_factory.mktemp("one-server")) as start:
+        yield await start()

@@ -16,7 +16,7 @@ from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.registry.scopes import INGEST, PING
 from spool.settings import SpoolSettings
-from tests.integration.conftest import Serve, Serving
+from tests.integration.conftest import ON_ONE_SERVER, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
 pytestmark = pytest.mark.asyncio
@@ -67,34 +67,38 @@ async def test_the_answer_counts(serving: Serving) -> None:
         assert f"records={len(batch)}; ignored=0; rejected=2" in answer.headers["Tollhouse-Receipt"]
 
 
-async def test_every_item_malformed_is_400(serving: Serving) -> None:
+@ON_ONE_SERVER
+async def test_every_item_malformed_is_400(one_server: Serving) -> None:
     """Nothing could be read, so nothing was taken."""
-    answer = await serving.send("/v1/ai-telemetry/litellm", b'["nonsense", 5]')
+    answer = await one_server.send("/v1/ai-telemetry/litellm", b'["nonsense", 5]')
     assert (400, "bad_payload") == (answer.status, json.loads(answer.body)["error"]["type"])
     assert "Tollhouse-Receipt" not in answer.headers
 
 
-async def test_an_unknown_format_is_404_and_names_the_known(serving: Serving) -> None:
+@ON_ONE_SERVER
+async def test_an_unknown_format_is_404_and_names_the_known(one_server: Serving) -> None:
     """The message says what could have been meant."""
-    answer = await serving.send("/v1/ai-telemetry/litelm", LITELLM)
+    answer = await one_server.send("/v1/ai-telemetry/litelm", LITELLM)
     error = json.loads(answer.body)["error"]
     assert (404, "unknown_format") == (answer.status, error["type"])
     for name in FORMAT_NAMES:
         assert name in error["message"]
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize("body", [b"", b"hello", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1}'])
-async def test_what_no_format_takes_is_400(serving: Serving, body: bytes) -> None:
+async def test_what_no_format_takes_is_400(one_server: Serving, body: bytes) -> None:
     """Never a 500: senders repeat the same bytes."""
-    answer = await serving.send("/v1/ai-telemetry", body)
+    answer = await one_server.send("/v1/ai-telemetry", body)
     assert (400, "bad_payload") == (answer.status, json.loads(answer.body)["error"]["type"])
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"])
-async def test_no_format_turns_bad_bytes_into_a_500(serving: Serving, name: str, body: bytes) -> None:
+async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: str, body: bytes) -> None:
     """Bad input is the sender's 4xx at every named endpoint."""
-    answer = await serving.send(f"/v1/ai-telemetry/{name}", body)
+    answer = await one_server.send(f"/v1/ai-telemetry/{name}", body)
     assert answer.status in (200, 204, 207, 400), (answer.status, answer.body)
 
 
@@ -121,9 +125,10 @@ async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
     assert ["openrouter"] == [record.source for record in await serving.records()]
 
 
-async def test_other_methods_are_405_in_the_plain_form(serving: Serving) -> None:
+@ON_ONE_SERVER
+async def test_other_methods_are_405_in_the_plain_form(one_server: Serving) -> None:
     """The error's type is stable and machine-readable."""
-    answer = await serving.send("/v1/ai-telemetry", b"", method="GET")
+    answer = await one_server.send("/v1/ai-telemetry", b"", method="GET")
     assert (405, "POST, PUT, PATCH") == (answer.status, answer.headers["Allow"])
     assert "method_not_allowed" == json.loads(answer.body)["error"]["type"]
 

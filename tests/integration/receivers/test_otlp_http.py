@@ -14,7 +14,7 @@ from spool.errors import SpoolFull, SpoolUnavailable
 from spool.record import Inference
 from spool.registry.scopes import PING
 from tests.gateway.http import raw
-from tests.integration.conftest import BY_BOTH, Answer, Serve, Serving
+from tests.integration.conftest import BY_BOTH, ON_ONE_SERVER, Answer, Serve, Serving
 from tests.integration.payloads import (
     ENCODINGS,
     JSON,
@@ -54,60 +54,67 @@ async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
     assert ("127.0.0.1:4318", "127.0.0.1:4317") == (ServerSettings().listen, ServerSettings().grpc_listen)
 
 
+@ON_ONE_SERVER
 @all_signals
 @both_encodings
-async def test_every_signal_is_taken_in_both_encodings(serving: Serving, path: str, encoding: str) -> None:
+async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path: str, encoding: str) -> None:
     """2, 6, 13, 40: an empty request is a full success, and a full success is empty."""
-    answer = await serving.send(path, empty(encoding), encoding)
+    answer = await one_server.send(path, empty(encoding), encoding)
     assert (200, encoding, empty(encoding)) == (answer.status, answer.headers["Content-Type"], answer.body)
 
 
+@ON_ONE_SERVER
 @both_encodings
-async def test_profiles_are_taken_and_dropped(serving: Serving, encoding: str) -> None:
+async def test_profiles_are_taken_and_dropped(one_server: Serving, encoding: str) -> None:
     """3: a sender that exports all signals is not told off, but it needs a key."""
-    answer = await serving.send("/v1development/profiles", empty(encoding), encoding)
+    answer = await one_server.send("/v1development/profiles", empty(encoding), encoding)
     assert (200, empty(encoding)) == (answer.status, answer.body)
-    assert 401 == (await serving.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
+    assert 401 == (await one_server.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/spans", "/v1/traces/", "/v1/traces/x", "/V1/TRACES", "//v1/traces", "/v1/traces%0A"]
 )
-async def test_other_addresses_are_404_and_never_a_redirect(serving: Serving, path: str) -> None:
+async def test_other_addresses_are_404_and_never_a_redirect(one_server: Serving, path: str) -> None:
     """4, 11, 51: a redirected POST would lose its body."""
-    answer = await serving.send(path, b"{}")
+    answer = await one_server.send(path, b"{}")
     assert 404 == answer.status
     assert "Location" not in answer.headers
     assert "not_found" == json.loads(answer.body)["error"]["type"]
 
 
+@ON_ONE_SERVER
 @all_signals
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_other_methods_are_405(serving: Serving, path: str, method: str) -> None:
+async def test_other_methods_are_405(one_server: Serving, path: str, method: str) -> None:
     """5, 55: the answer says what is allowed, before type, key and body are looked at."""
-    answer = await serving.send(path, b"", "text/plain", method=method, key=None)
+    answer = await one_server.send(path, b"", "text/plain", method=method, key=None)
     assert (405, "POST") == (answer.status, answer.headers["Allow"])
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize(
     "content_type", ["Application/JSON; charset=utf-8", "application/json;charset=UTF-8", "APPLICATION/JSON"]
 )
-async def test_media_types_match_whatever_their_case_and_parameters(serving: Serving, content_type: str) -> None:
+async def test_media_types_match_whatever_their_case_and_parameters(one_server: Serving, content_type: str) -> None:
     """7, 9: parsed as a media type, answered with the plain one."""
-    answer = await serving.send("/v1/traces", traces(JSON), content_type)
+    answer = await one_server.send("/v1/traces", traces(JSON), content_type)
     assert (200, JSON) == (answer.status, answer.headers["Content-Type"])
 
 
-async def test_protobuf_with_parameters(serving: Serving) -> None:
+@ON_ONE_SERVER
+async def test_protobuf_with_parameters(one_server: Serving) -> None:
     """7: the same for protobuf."""
-    answer = await serving.send("/v1/traces", traces(PROTOBUF), "Application/X-Protobuf; proto=x")
+    answer = await one_server.send("/v1/traces", traces(PROTOBUF), "Application/X-Protobuf; proto=x")
     assert (200, PROTOBUF) == (answer.status, answer.headers["Content-Type"])
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/protobuf", "", "json", ";;;"])
-async def test_other_media_types_are_415(serving: Serving, content_type: str | None) -> None:
+async def test_other_media_types_are_415(one_server: Serving, content_type: str | None) -> None:
     """8: the message lists the two types."""
-    answer = await serving.send("/v1/traces", b"{}", content_type)
+    answer = await one_server.send("/v1/traces", b"{}", content_type)
     code, message = status_of(answer)
     assert (415, 2) == (answer.status, code)
     assert PROTOBUF in message
@@ -141,13 +148,14 @@ async def test_chunked_uploads_are_taken(serving: Serving, encoding: str) -> Non
     assert 1 == len(await serving.records())
 
 
+@ON_ONE_SERVER
 @pytest.mark.parametrize(
     "body", [b"", b"1234", b"[]", b"null", b'"x"', b"{}{}", b'{"resourceSpans":[]} x', b"{", b"\xff"]
 )
 @all_signals
-async def test_json_that_is_no_request_is_400(serving: Serving, path: str, body: bytes) -> None:
+async def test_json_that_is_no_request_is_400(one_server: Serving, path: str, body: bytes) -> None:
     """14, 15, 44: code 3, in JSON, and no value of the body in the message."""
-    answer = await serving.send(path, body)
+    answer = await one_server.send(path, body)
     code, message = status_of(answer)
     assert (400, 3, JSON) == (answer.status, code, answer.headers["Content-Type"])
     assert message
