@@ -25,6 +25,7 @@ from spool.log.plan import Plan, Planner
 from spool.log.runs import IdRun
 from spool.record import TOPICS
 
+UNKNOWN_TOKEN = 0  # of a commit that was copied from where tokens are not kept
 SOONER_S = 300.0  # a row whose time is further ahead of the clock than this is not believed
 
 _log = logging.getLogger(__name__)

@@ -115,8 +115,8 @@ class GroupCommits:
         if attempt is None:
             return ()
         self.last_error = None
-        self._apply(attempt)
         kept = group.stands or attempt
+        self._apply(attempt, kept)
         if self._observer and group.submissions:
             done = time.perf_counter()
             commit = Commit(seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed)
@@ -132,7 +132,8 @@ class GroupCommits:
             raise error from away
         self._memory.confirmed(error.commit)
 
-    def _apply(self, attempt: CommitAttempt) -> None:
+    def _apply(self, attempt: CommitAttempt, kept: CommitAttempt) -> None:
+        self._memory.acknowledged(kept.row, kept.plan)
         try:
             self._memory.committed(attempt.row, attempt.plan)
         except Exception as error:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spool.log.commits.following import CommitRow
+from spool.log.commits.following import UNKNOWN_TOKEN, CommitRow
 from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -118,13 +118,19 @@ class ConfirmedCommits:
         commits = list(self._commits)
 
         def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
+            # In this order: retention first says what it carried forward, and then removes it. One snapshot would not
+            # do: rows go with their partitions, for whoever looks at an older moment, too.
+            there = set(connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]}))
             marks = connection.execute(database.sql(queries.MARKS)).fetchone()
-            ids = {"ids": [one.id for one in commits]}
             assert marks is not None
-            return marks[1], set(connection.execute(database.sql(queries.TOKENS), ids))
+            return marks[1], there
 
         carried, there = await database.read(read) if commits else (0, set())
-        return [one for one in commits if one.id > carried and (one.id, one.token) not in there]
+        return [
+            one
+            for one in commits
+            if one.id > carried and there.isdisjoint([(one.id, one.token), (one.id, UNKNOWN_TOKEN)])
+        ]
 
 
 def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:

@@ -117,6 +117,9 @@ class NodeMemory:
         self.following.committed(row, plan)
         self.confirmed(row.id)
         self._horizon.moved()
+
+    def acknowledged(self, row: CommitRow, plan: Plan) -> None:
+        """Whoever waits for a commit of this node, which is durable, is told so now."""
         if self._confirmed:
             self._confirmed.note(row, plan)
 

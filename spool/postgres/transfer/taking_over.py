@@ -26,7 +26,7 @@ from spool.installation import derived, make_secret
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions
 from spool.log import books
-from spool.log.commits.following import of_topics
+from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
 from spool.postgres.address import open_database, read_secret
@@ -252,10 +252,10 @@ class _TakingOver:
                 for one in terms:
                     numbers[one.topic] = max(numbers[one.topic], one.first + one.accepted)
                 if (ids := newest.take(terms)) and folded_commit is None:
-                    folded_commit = last
+                    folded_commit = last or row["id"] - 1
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 kept = (row["terms"], row["checksum"], ids)
-                token = row.get("token")
+                token = row.get("token", UNKNOWN_TOKEN)
                 yield _commit(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token)
 
         self._write("commits", commits())
@@ -264,7 +264,8 @@ class _TakingOver:
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = books.pack_terms([])
         kept = (terms, zlib.crc32(terms), newest.rest())
-        final = _commit(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size)
+        token = secrets.randbits(63)
+        final = _commit(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token)
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
         carried = first_commit - 1 if first_commit else last
@@ -385,13 +386,13 @@ def _commit(
     *,
     entries: int,
     size: int,
-    token: int | None = None,
+    token: int,
 ) -> dict[str, Any]:
-    """With its token, if it had one: by that the node that made it knows it again."""
+    """With its token: by that the node that made it knows it again."""
     return {
         "id": id,
         "period": PERIOD,
-        "token": secrets.randbits(63) if token is None else token,
+        "token": token,
         "node": _NOBODY,
         "at": at,
         "next": ends,

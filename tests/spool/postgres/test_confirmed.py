@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spool.postgres.database import Connection
+from spool.postgres.database import CommitUnknown, Connection
 from spool.postgres.log.confirmed import CONFIRMED_FILE, ConfirmedCommits, LostCommits
 from spool.postgres.log.log import PostgresLog
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, add, call, everything
 from tests.spool.postgres.logs import LogOpener, clock, open_log  # noqa: F401 - fixtures
+from tests.spool.postgres.test_log import LostAnswers
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,3 +80,62 @@ async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp
     for content in (b"{", b'{"incarnation": "one", "commits": [[1, 2]]}', b"[]"):
         (tmp_path / CONFIRMED_FILE).write_bytes(content)
         assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+
+
+async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
+    open_log: LogOpener,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two questions retention carries a commit forward and removes its row."""
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
+    await add(log, call(1))
+    await log.close()
+    database, read = log._database, log._database.read
+
+    class Removing:
+        """A connection on which that happens behind the first question."""
+
+        def __init__(self, connection: Connection) -> None:
+            self._connection = connection
+            self._removes = ["UPDATE {schema}.marks SET carried = 1", "DELETE FROM {schema}.commits"]
+
+        def execute(self, *question: Any) -> Any:
+            answer = self._connection.execute(*question)
+            while self._removes:
+                self._connection.execute(database.sql(self._removes.pop(0)))
+            return answer
+
+    async def removing(work: Callable[[Any], Any]) -> Any:
+        return await read(lambda connection: work(Removing(connection)))
+
+    monkeypatch.setattr(database, "read", removing)
+    assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+
+
+async def test_a_commit_that_was_looked_up_is_remembered(
+    open_log: LogOpener,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its sender was told that it is kept, so it counts as lost where it is gone."""
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
+    LostAnswers(log, monkeypatch).next = [CommitUnknown("lost")]
+    await add(log, call(1), call(2))
+    await log.close()
+    database = log._database
+    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
+    [lost] = await ConfirmedCommits(tmp_path, "one").told(database)
+    assert (1, 2) == (lost.first, lost.records)
+
+
+async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
+    """It came by way of files, which keep none; another commit under the number would have a token."""
+    log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
+    await add(log, call(1))
+    await log.close()
+    database = log._database
+    for token, lost in ((0, 0), (1, 1)):
+        change = database.sql(f"UPDATE {{schema}}.commits SET token = {token}")
+        await database.run(partial(Connection.execute, query=change))
+        assert lost == len(await ConfirmedCommits(tmp_path, "one").told(database))
