@@ -45,6 +45,10 @@ class TooMuchUnconfirmed(SpoolUnavailable):
         self.commit = commit
 
 
+class FarBehind(Exception):
+    """Others have committed so much that it is followed without the head, which they wait for."""
+
+
 @dataclass
 class CommitAttempt:
     """One commit of a group, until it is known whether it stands."""
@@ -117,6 +121,8 @@ class AttemptWriter:
         self._check_standby(head.standbys)
         known = following.last.id
         catch_up(following, head.rows)
+        if not head.is_all:
+            raise FarBehind
         others = following.last.id != known  # commit at this moment: they wait for the head
         self._clock.note(head.now)
         self._check_unconfirmed()

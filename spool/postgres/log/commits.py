@@ -18,7 +18,7 @@ from spool.log.protocols import Observer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import CommitUnknown, Database, LockWaited, Unconfirmed
 from spool.postgres.log import queries
-from spool.postgres.log.attempts import AttemptWriter, CommitAttempt, GroupAttempts, TooMuchUnconfirmed
+from spool.postgres.log.attempts import AttemptWriter, CommitAttempt, FarBehind, GroupAttempts, TooMuchUnconfirmed
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import MemoryIsAhead, NodeMemory
@@ -94,6 +94,8 @@ class GroupCommits:
                 attempt = await self._database.append.joined(partial(self._writer.write, group=group))
             except MemoryIsAhead as error:
                 await self._memory.load_again(error)
+            except FarBehind:
+                await self._memory.follow_within()
             except (CommitUnknown, Unconfirmed) as error:
                 _log.warning("a commit is looked up: %s", error, extra={"action": "commit_unknown"})
                 self.last_error = str(error)
@@ -137,7 +139,7 @@ class GroupCommits:
         try:
             self._memory.committed(attempt.row, attempt.plan)
         except Exception as error:
-            raise IndexOutOfStep(attempt.answers) from error
+            raise IndexOutOfStep(kept.answers) from error
 
     async def _end_stopped(self) -> None:
         """End the session of a process that stopped while it had the head: its group did not happen."""

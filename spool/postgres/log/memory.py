@@ -20,7 +20,10 @@ from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.room import LogRoom
+from spool.postgres.log.store import Since
 from spool.settings import SpoolSettings
+
+LOADS = 5  # of which one is not met by a removal, unless rows are missing for good
 
 _log = logging.getLogger(__name__)
 
@@ -71,11 +74,16 @@ class NodeMemory:
 
     async def load(self) -> None:
         """Read everything. The caller has the turn, or nobody else knows the log yet."""
-        index = DuplicateIndex(
-            self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
-        )
-        hold_s = self._settings.hold
-        loaded = await self._database.snapshot(partial(store.load, self._database, index=index, hold_s=hold_s))
+        for _ in range(LOADS):
+            index = DuplicateIndex(
+                self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
+            )
+            hold_s = self._settings.hold
+            loaded = await self._database.snapshot(partial(store.load, self._database, index=index, hold_s=hold_s))
+            if not loaded.gap:
+                break
+        else:
+            _log.error("%s are missing: their ids are not known", loaded.gap, extra={"action": "ids_missing"})
         self._clock.note(loaded.now)
         await self._room.begin()
         self.following = loaded.following
@@ -94,23 +102,31 @@ class NodeMemory:
     async def follow(self) -> None:
         """Know everything that was committed before this was called."""
         async with self.turn:
-            try:
-                await self._follow()
-            except MemoryIsAhead as error:
-                await self.load_again(error)
+            await self.follow_within()
 
-    async def _follow(self) -> None:
+    async def follow_within(self) -> None:
+        """The same for a caller that has the turn."""
+        try:
+            while not await self._follow():
+                pass
+        except MemoryIsAhead as error:
+            await self.load_again(error)
+
+    async def _follow(self) -> bool:
+        """A part of it; whether that was all."""
         following = self.following
         last = following.last
 
-        def work(connection: Connection) -> float:
-            since = store.ask_since(self._database, connection, last)()
+        def work(connection: Connection) -> Since:
+            since = store.ask_since(self._database, connection, following.last)()
             catch_up(following, since.rows)
-            return since.now
+            return since
 
-        self._clock.note(await self._database.read(work))
+        since = await self._database.read(work)
+        self._clock.note(since.now)
         if following.last.id != last.id:
             self._horizon.moved()
+        return since.is_all
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """A commit of this node is durable. The caller has the turn."""

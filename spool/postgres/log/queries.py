@@ -24,12 +24,14 @@ MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# The moment, the standbys that COMMIT waits for, and what was committed since a row, that one included: it must still
-# be there. One row without a commit when there is none.
+# The moment, the standbys that COMMIT waits for, and the first that were committed since a row, that one included: it
+# must still be there. One row without a commit when there is none.
 FOLLOW = f"""
     SELECT moment.now, moment.standbys, {_ROW}
       FROM (SELECT {{now}} AS now, current_setting('synchronous_standby_names') AS standbys) moment
- LEFT JOIN {{schema}}.commits ON shard = 0 AND period >= %(period)s AND id >= %(id)s
+ LEFT JOIN LATERAL (SELECT * FROM {{schema}}.commits
+                     WHERE shard = 0 AND period >= %(period)s AND id >= %(id)s
+                  ORDER BY id LIMIT %(limit)s) AS since ON true
   ORDER BY id"""
 
 # Rows in the order of their ids, a slice at a time.

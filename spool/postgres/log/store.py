@@ -33,6 +33,7 @@ from spool.record import Record
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
 AMENDMENT_BYTES = 60
 AT_ONCE = 2048  # commit rows
+FOLLOWED_AT_ONCE = 256  # of which each may have the ids of many thousand records
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Head(NamedTuple):
     now: float
     standbys: str
     series: dict[bytes, SeriesState]
+    is_all: bool  # there are no further rows
 
 
 class PostgresPlanReader(KeptRecords):
@@ -97,6 +99,7 @@ def ask_head(
             rows=since.rows,
             now=since.now,
             standbys=since.standbys,
+            is_all=since.is_all,
             series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
         )
 
@@ -219,17 +222,20 @@ class Since(NamedTuple):
     rows: Sequence[CommitRow]
     now: float
     standbys: str  # that COMMIT waits for
+    is_all: bool  # there are no further rows
 
 
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
     """The answer is there once the pipeline is over."""
-    where = {"id": last.id, "period": last.period, "now": database.now()}
+    limit = FOLLOWED_AT_ONCE
+    where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now()}
     asked = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
 
     def answer() -> Since:
         rows = asked.fetchall()
         now, standbys, *_ = rows[0]
-        return Since([commit_row(row) for _, _, *row in rows if row[0] is not None], now, standbys)
+        found = [commit_row(row) for _, _, *row in rows if row[0] is not None]
+        return Since(found, now, standbys, is_all=len(found) < limit)
 
     return answer
 
@@ -261,6 +267,7 @@ class Loaded(NamedTuple):
     following: Following
     seq: int
     now: float
+    gap: str  # what it lacks: retention removed rows after their ids became part of runs that were not read any more
 
 
 def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
@@ -278,14 +285,15 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
             found.append(IdRun(key, hour, arrived_at, ids))
     index.load(found, by_topic(through, 0), covered_since)
     following = Following(index, hold_s=hold_s)
-    _follow_all(database, connection, following, commit)
-    return Loaded(following, seq, moment[0])
+    gap = _follow_all(database, connection, following, commit)
+    return Loaded(following, seq, moment[0], gap)
 
 
-def _follow_all(database: Database, connection: Connection, following: Following, commit: int) -> None:
+def _follow_all(database: Database, connection: Connection, following: Following, commit: int) -> str:
+    """Commits that are not there though their ids are in no run that was read."""
     newest = connection.execute(database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True).fetchone()
     if newest is None:
-        return
+        return ""
     open_rows = [commit_row(newest)]
     closed = open_rows[0].closed
     while any(map(int.__gt__, open_rows[-1].next, closed)):
@@ -294,12 +302,15 @@ def _follow_all(database: Database, connection: Connection, following: Following
         open_rows += map(commit_row, found)
         if len(found) < AT_ONCE:
             break
-    after = commit
+    after, gap = commit, ""
     while True:
         where = {"id": after, "limit": AT_ONCE}
         rows = connection.execute(database.sql(queries.ROWS_AFTER), where, binary=True).fetchall()
+        if after == commit and rows and rows[0][0] > commit + 1:
+            gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         following.learn([commit_row(row) for row in rows], in_runs_in_part=after == commit)
         if len(rows) < AT_ONCE:
             break
         after = rows[-1][0]
     following.begin(reversed(open_rows))
+    return gap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,16 +14,19 @@ import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.identity import Identity
-from spool.log.commits.following import unpack_ids
+from spool.log.commits.following import CommitRow, Following, unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
+from spool.postgres.log import store
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
+from spool.postgres.log.memory import catch_up
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.log.recount import Border, border
+from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import REPLICATED, SpoolSettings
 from tests.moved_clock import MovedClock
@@ -278,6 +282,38 @@ async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
     assert 1 == log.next_number(AI_TELEMETRY)
 
 
+async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogOpener) -> None:
+    """Its storage is several machines already, and the server waits for nobody."""
+    log = await open_log(durability=PLATFORM)
+    receipt = await add(log, call(1))
+    assert "replicated" == receipt.durability
+
+
+async def test_a_node_that_is_far_behind_follows_in_parts(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without the head, which others wait for: whether it follows, or appends before it has."""
+    monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
+    parts: list[int] = []
+
+    def noted(following: Following, rows: Sequence[CommitRow]) -> None:
+        parts.append(len(rows))
+        catch_up(following, rows)
+
+    for module in ("attempts", "memory"):
+        monkeypatch.setattr(f"spool.postgres.log.{module}.catch_up", noted)
+    one, appends, follows = [await open_log(hold=0) for _ in range(3)]
+    for node in (appends, follows):
+        await node._follower.close()
+    for number in range(10):
+        await add(one, call(number))
+    await add(appends, call(3), call(10))
+    await follows.follow()
+    assert 3 == max(parts)
+    for node in (appends, follows):
+        assert [call(number)[0] for number in range(11)] == await everything(node)
+    again = await follows.receipt((await add(follows, call(9), call(10))).id)
+    assert (0, 2) == (again["new"], again["duplicates"])
+
+
 async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +356,34 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
     assert [call(1, user="ada")[0]] == await everything(other)
     await add(other, call(1, team="search"))
     assert 1 == (await topic_terms(one))["amended_late"]
+
+
+async def test_a_start_under_which_a_period_goes_knows_its_calls(
+    open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ids became part of runs, and their commit rows went, after it had read the runs."""
+    settings = {"hold": 0, "retention": 60}
+    log = await open_log(**settings)
+    await add(log, call(1), call(2))
+    assert await log._retention.begin_period(time.time() + 2 * PERIOD_S)
+    await add(log, call(3))
+    loop, follow_all = asyncio.get_running_loop(), store._follow_all
+    removed: list[int] = []
+
+    async def remove() -> None:
+        clock.move(100_000)
+        removed.append(await log.retain())
+
+    def after_removal(*arguments: Any) -> str:
+        if not removed:
+            asyncio.run_coroutine_threadsafe(remove(), loop).result()
+        return follow_all(*arguments)
+
+    monkeypatch.setattr(store, "_follow_all", after_removal)
+    other = await open_log(**settings)
+    assert removed
+    again = await other.receipt((await add(other, call(1), call(2), call(3), call(4))).id)
+    assert (1, 3) == (again["new"], again["duplicates"])
 
 
 async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:

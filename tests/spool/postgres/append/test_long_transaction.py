@@ -17,6 +17,7 @@ import pytest
 from spool.postgres.database import Database
 from spool.postgres.log import queries
 from spool.postgres.log.log import PostgresLog
+from spool.postgres.log.store import FOLLOWED_AT_ONCE
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres.logs import LogOpener, clock, open_log
 from tests.spool.postgres_cluster import Server
@@ -73,7 +74,7 @@ async def commits(nodes: list[PostgresLog], numbers: range) -> float:
 def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
     """That the server reads for the head and what was committed last."""
     last = node._memory.following.last
-    since = {"id": last.id, "period": last.period, "now": database.now()}
+    since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now()}
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
     try:
         return sum(blocks_of(looking, database.sql(query), values) for query, values in asked)
