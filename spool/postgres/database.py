@@ -12,7 +12,7 @@ from functools import partial
 
 from spool.clock import Clock, SystemClock
 from spool.postgres.connections.errors import ALREADY_THERE, CommitUnknown, LockWaited, Unconfirmed, UniqueViolation
-from spool.postgres.connections.joined import JoinedTransaction
+from spool.postgres.connections.joined import NO_STANDBY, JoinedTransaction
 from spool.postgres.connections.lane import Lane
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import long_snapshot
@@ -22,6 +22,7 @@ from spool.steady_clock import SteadyClock
 
 __all__ = [
     "ALREADY_THERE",
+    "NO_STANDBY",
     "CommitUnknown",
     "Connection",
     "Database",

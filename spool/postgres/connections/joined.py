@@ -16,6 +16,9 @@ from spool.postgres.connections.watched import WatchedConnection
 
 # A transaction that changes no table: its commit waits until the standby has everything that was committed before.
 BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
+# Whoever empties it lets those commits go that wait, as if the standby had confirmed them.
+STANDBY_NAMES = b"SELECT current_setting('synchronous_standby_names')"
+NO_STANDBY = "the standby is gone: synchronous_standby_names is empty"
 WAITS_FOR_NOBODY = local_settings({"synchronous_commit": "off"})
 
 
@@ -38,9 +41,10 @@ class JoinedTransaction:
         return self.connection.begun()
 
     @contextmanager
-    def committed(self, *, in_two_steps: bool = False) -> Iterator[None]:
+    def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`.
+        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`. `needs_standby`:
+        Unconfirmed also if the server was told meanwhile to wait for no standby any more.
 
         In two steps all locks are free, and others see what was written, before the standby has confirmed it. Then a
         transaction that changes nothing waits for that: the standby takes everything in the order in which it happened.
@@ -57,6 +61,7 @@ class JoinedTransaction:
                 done.execute(b"COMMIT")
                 if in_two_steps:
                     self.connection.execute(BARRIER)
+                names = self.connection.execute(STANDBY_NAMES) if needs_standby else None
         except psycopg.OperationalError as error:
             # In a transaction that has failed nothing was committed: a statement before COMMIT did.
             status = self.connection.pgconn.transaction_status
@@ -67,3 +72,5 @@ class JoinedTransaction:
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         if done.statusmessage != "COMMIT":
             raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
+        if names is not None and names.fetchone() == ("",):
+            raise Unconfirmed(f"{NO_STANDBY}, and the commit may be on one machine alone")

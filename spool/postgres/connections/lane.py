@@ -14,8 +14,8 @@ import psycopg
 from psycopg import errors
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.connections.errors import said, translated
-from spool.postgres.connections.joined import BARRIER, JoinedTransaction
+from spool.postgres.connections.errors import Unconfirmed, said, translated
+from spool.postgres.connections.joined import BARRIER, NO_STANDBY, STANDBY_NAMES, JoinedTransaction
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import ServerSession
 from spool.postgres.connections.target import DatabaseTarget
@@ -81,9 +81,15 @@ class Lane:
         """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""
         return await self._submit(lambda session: session.joined(work), repeatable=True)
 
-    async def confirm(self) -> None:
+    async def confirm(self, *, needs_standby: bool = False) -> None:
         """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
-        await self.run(lambda connection: connection.execute(BARRIER))
+
+        def wait(connection: Connection) -> None:
+            connection.execute(BARRIER)
+            if needs_standby and connection.execute(STANDBY_NAMES).fetchone() == ("",):
+                raise Unconfirmed(NO_STANDBY)
+
+        await self.run(wait)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads: each of its statements sees all that was committed before it."""

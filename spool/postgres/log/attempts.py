@@ -16,12 +16,11 @@ from spool.log.expectations import expected_keys
 from spool.log.plan import Answer, Plan
 from spool.log.receipts import Sealer
 from spool.log.values import Submission
-from spool.postgres.database import Connection, Database, JoinedTransaction
+from spool.postgres.database import NO_STANDBY, Connection, Database, JoinedTransaction
 from spool.postgres.log import queries, store
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.memory import NodeMemory, catch_up
 from spool.postgres.log.room import LogRoom
-from spool.settings import REPLICATED
 
 # That wait for the standby at once: then nothing more is committed until it has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
@@ -76,6 +75,7 @@ class AttemptWriter:
     `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `proof`
     is what a receipt says that the records have survived; `hold_s` 0 means that everything is closed at once.
     `in_two_steps`: while other nodes commit too, the head is free again before the standby has confirmed the commit.
+    `needs_standby`: nothing is kept while the server waits for none.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class AttemptWriter:
         proof: str,
         node: UUID,
         in_two_steps: bool,
+        needs_standby: bool,
     ) -> None:
         self._database = database
         self._memory = memory
@@ -102,6 +103,7 @@ class AttemptWriter:
         self._move = move
         self._hold_s = hold_s
         self._proof = proof
+        self.needs_standby = needs_standby
         self._node = node
         self._in_two_steps = in_two_steps
 
@@ -141,7 +143,8 @@ class AttemptWriter:
             versions=versions(),
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)
-        with transaction.committed(in_two_steps=self._in_two_steps and others):
+        in_two_steps = self._in_two_steps and others
+        with transaction.committed(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
             row = store.write(
                 self._database,
                 connection,
@@ -162,10 +165,8 @@ class AttemptWriter:
         return attempt
 
     def _check_standby(self, standbys: str) -> None:
-        if self._proof == REPLICATED and not standbys:
-            raise SpoolUnavailable(
-                "the standby is gone: synchronous_standby_names is empty. Mend it, or set storage.durability"
-            )
+        if self.needs_standby and not standbys:
+            raise SpoolUnavailable(f"{NO_STANDBY}. Mend it, or set storage.durability")
 
     def _check_unconfirmed(self) -> None:
         following = self._memory.following

@@ -128,7 +128,7 @@ class GroupCommits:
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
         """Nothing is known of it, or the standby is gone."""
         try:
-            await self._database.append.confirm()
+            await self._database.append.confirm(needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
             self.last_error = str(error)
             raise error from away

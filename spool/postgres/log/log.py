@@ -118,6 +118,7 @@ class PostgresLog:
             proof=self._proof,
             node=node or uuid4(),
             in_two_steps=durability != PLATFORM,
+            needs_standby=durability == REPLICATED,
         )
         self._commits = GroupCommits(
             database,

@@ -28,7 +28,7 @@ from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.log.recount import Border, border
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, Record
-from spool.settings import REPLICATED, SpoolSettings
+from spool.settings import PLATFORM, REPLICATED, SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import (
     NOON,
@@ -178,8 +178,8 @@ class LostAnswers:
             committed = transaction.committed
 
             @contextmanager
-            def fails(*, in_two_steps: bool = False) -> Iterator[None]:
-                with committed(in_two_steps=in_two_steps):
+            def fails(*, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
+                with committed(in_two_steps=in_two_steps, needs_standby=needs_standby):
                     yield
                     raise error
 
@@ -323,11 +323,11 @@ async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
     waits = []
     confirm = one._database.append.confirm
 
-    async def confirmed() -> None:
+    async def confirmed(*, needs_standby: bool) -> None:
         waits.append(one.next_number(AI_TELEMETRY))
         if len(waits) == 1:
             raise Unconfirmed("the standby is away")
-        await confirm()
+        await confirm(needs_standby=needs_standby)
 
     monkeypatch.setattr(one._database.append, "confirm", confirmed)
     await add(one, call(1))

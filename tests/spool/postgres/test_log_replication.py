@@ -16,7 +16,8 @@ from spool.record import AI_TELEMETRY
 from spool.settings import LOCAL, REPLICATED, SpoolSettings
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.postgres.logs import SECRET, NoRoutes
-from tests.spool.postgres_cluster import Pair
+from tests.spool.postgres.test_replication import WAITING
+from tests.spool.postgres_cluster import STANDBY, Pair
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,6 +35,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         receipt = await add(patient, call(1))
         assert "replicated" == receipt.durability
         pair.standby.stop()
+        await _let_go(pair, patient)
         with pytest.raises(SpoolUnavailable):
             await add(one, call(2))
         while (await one.stats()).writable:  # the sender may hear before the server has answered
@@ -50,10 +52,26 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         alone = await open_node(stack, pair, durability=LOCAL, **PATIENT)
         assert [1, 0] == await terms_of(alone, 3)
         assert 1 == (await alone.receipt(receipt.id))["new"]
-        assert [call(number)[0] for number in (1, 2, 3)] == await everything(alone)
+        assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
         await one.follow()
-        assert [call(number)[0] for number in (1, 2, 3)] == await everything(one)
+        assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(one)
+
+
+async def _let_go(pair: Pair, patient: PostgresLog) -> None:
+    """A commit waits for the standby when the server is told to wait for none: that is no confirmation."""
+    waiting = asyncio.create_task(add(patient, call(0)))
+    while not await asyncio.to_thread(pair.primary.execute, WAITING):
+        pass
+    await asyncio.to_thread(pair.primary.change, synchronous_standby_names="")
+    while "the standby is gone" not in (patient._commits.last_error or ""):
+        assert not waiting.done()
+        await asyncio.sleep(0.02)
+    pair.standby.start()
+    await asyncio.to_thread(pair.primary.change, synchronous_standby_names=STANDBY)
+    receipt = await waiting
+    assert (1, "replicated") == (receipt.records, receipt.durability)
+    pair.standby.stop()
 
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
