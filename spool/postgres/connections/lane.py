@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -171,7 +172,9 @@ class Lane:
     def _attempt(self, form: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
         session = self._connected(sessions)
         try:
-            return form(session)
+            result = form(session)
+            self._reachability.noticed_answer()
+            return result
         except errors.InvalidSqlStatementName:  # the server and psycopg disagree on what is prepared, and always will
             session.connection.is_spoiled = True
             raise
@@ -203,6 +206,8 @@ class Lane:
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
         """A new connection to a server that is no old primary, which goes on beside the one promoted in its place."""
+        if not self._reachability.was_looked_at:
+            self._look_at_each()
         failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
         for place, address in enumerate(self._target.addresses()):
             try:
@@ -221,6 +226,15 @@ class Lane:
                 failed = error
             session.close()
         raise failed
+
+    def _look_at_each(self) -> None:
+        """A process that has just begun does not know which was promoted: an old primary may be named first."""
+        _, *each = self._target.addresses()
+        for address in each:
+            with suppress(psycopg.Error), closing(ServerSession(self._target, address, self._task)) as session:
+                session.read_timeline()
+                self._reachability.is_old(session.timeline)
+        self._reachability.was_looked_at = True
 
 
 def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:

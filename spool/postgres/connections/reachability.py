@@ -12,7 +12,7 @@ import time
 from spool.errors import SpoolUnavailable
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
-SILENT_S = 60.0  # for so long after one connection was broken off, the others wait no longer than it did
+SILENT_S = 60.0  # for so long after one connection was broken off, and until one answers, the others wait less
 
 
 class Reachability:
@@ -22,6 +22,7 @@ class Reachability:
         self.pause = Pause()
         self._silent_until = -math.inf
         self._newest_timeline = 0
+        self.was_looked_at = False  # each server of several, once
 
     @property
     def is_silent(self) -> bool:
@@ -30,6 +31,10 @@ class Reachability:
 
     def noticed_silence(self) -> None:
         self._silent_until = time.monotonic() + SILENT_S
+
+    def noticed_answer(self) -> None:
+        """It was one connection that was silent, or the server is back: what takes long has its whole time again."""
+        self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:
         """

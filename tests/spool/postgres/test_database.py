@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -211,6 +212,16 @@ async def test_a_server_that_stands_still_is_given_up(
     await database.close()
 
 
+async def test_a_server_that_answers_is_waited_for_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection was silent, and for a while the others wait less: but not once one of them has had an answer."""
+    monkeypatch.setattr(lane, "LOOK_S", 0.1)
+    monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
+    monkeypatch.setattr(database.pool, "_silent_s", 0.2)
+    database._reachability.noticed_silence()
+    await database.control.read(lambda connection: connection.execute("SELECT 1"))
+    await database.read(lambda connection: connection.execute("SELECT pg_sleep(1)"))
+
+
 async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the one that was promoted in its place was seen, its connections are given up, also those that idle."""
     dsn = f"host=127.0.0.1,localhost port={cluster.port} user=tollhouse dbname=postgres sslmode=disable"
@@ -232,6 +243,9 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
     for one in (database, alone):
         assert not one._reachability.is_old(2)
     assert ("localhost", 2) == await asked(database)
+    begins = Database(dsn)
+    assert ("localhost", 2) == await asked(begins)  # as one that begins only now
+    await begins.close()
     with pytest.raises(SpoolUnavailable, match="an old primary answers"):
         await asked(alone)
     for one in (database, alone):
