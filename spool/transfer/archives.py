@@ -28,7 +28,7 @@ from spool.directories import flush_directory
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
 from spool.transfer.copying import CopiedStorage, count_books, take
-from spool.transfer.tables import NAMES, KeptContent, KeptTable, KeptTables, Progress, no_progress
+from spool.transfer.tables import NAMES, KeptContent, KeptTable, KeptTables, Progress, no_progress, parts
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -38,7 +38,6 @@ else:
 FORMAT = 1
 MANIFEST, SECRET = "manifest.json", "installation.secret"
 TABLES, CONTENTS = "tables/", "container-files/"
-AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows in a frame, and their bytes, which the last one may pass
 UNFINISHED = ".unfinished"
 _LENGTH = struct.Struct(">I")
 
@@ -155,23 +154,10 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
     """The columns, then the rows some at a time."""
     yield list(table.columns)
     done = 0
-    for part in _parts(table.rows):
+    for part in parts(table.rows):
         yield part
         done += len(part)
         progress(name, done)
-
-
-def _parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """An entry may have megabytes: so many rows as fit into memory together, but one at least."""
-    part, size = list[tuple[Any, ...]](), 0
-    for row in rows:
-        part.append(row)
-        size += sum(len(value) for value in row if isinstance(value, bytes | str))
-        if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:

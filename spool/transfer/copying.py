@@ -58,10 +58,10 @@ async def take(
         progress("counting the books of the copy", 0)
         after = await count_books(replace(target, is_unfinished_copy=True), engine)
         _compare(before, after)
-        await taken.finish()
     except BaseException:
         await taken.discard()
         raise
+    await taken.finish()  # it may count from here on, whatever becomes of the answer
     return after
 
 

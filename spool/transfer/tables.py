@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +17,9 @@ NAMES = (
     "registry.comments", "registry.connections", "registry.documents", "registry.sqlite_sequence", "ledger.keys",
     "ledger.hours", "ledger.days", "ledger.periods", "ledger.state",
 )  # fmt: skip
+
+SETTINGS = "settings"  # the fact with those of [spool] that nodes share, as JSON; files have none
+AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows in memory together, and their bytes, which the last one may pass
 
 # What is at hand, and how many rows of it were taken over so far: told from any thread, often.
 Progress = Callable[[str, int], None]
@@ -41,6 +44,24 @@ class KeptContent:
     id: str
     head: bytes
     pieces: Iterator[bytes]
+
+
+def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """An entry may have megabytes: so many rows as fit into memory together, but one at least."""
+    part, size = list[tuple[Any, ...]](), 0
+    for row in rows:
+        part.append(row)
+        size += bytes_of(row)
+        if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def bytes_of(row: Iterable[Any]) -> int:
+    """Of what may be long in a row."""
+    return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 class KeptTables(Protocol):
@@ -68,7 +89,8 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts; `discard` takes it away again.
+    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts: where that fails it may count
+    or not, so it stays. `discard` takes it away again.
     """
 
     finish: Callable[[], Awaitable[None]]

@@ -26,9 +26,9 @@ from spool.postgres.migrations import VERSION, found_version
 from spool.postgres.sessions import LIVE
 from spool.record import TOPICS
 from spool.storage import StorageOptions
-from spool.transfer.tables import KeptContent, KeptTable, OpenTables
+from spool.transfer.tables import AT_ONCE, BYTES_AT_ONCE, KeptContent, KeptTable, OpenTables, bytes_of
 
-AT_ONCE = 200  # rows, of which some have a body of a hundred kilobytes
+FIRST_AT_ONCE = 8  # rows, until it is known how large they are
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
 # Those that are not as they stand in the schema, by the name that they have there.
@@ -57,7 +57,7 @@ _STATEMENTS: Mapping[str, str] = {
          UNION ALL SELECT 'comments', newest_comment FROM {schema}.registry_head
          UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit""",
 }
-_FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since')"
+_FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since', 'settings')"
 _FOLDS = "SELECT through, covered_since FROM {schema}.folds WHERE shard = 0"
 _CONTENTS = "SELECT draft, id, head FROM {schema}.container_contents WHERE id IS NOT NULL ORDER BY id"
 _PIECES = "SELECT body FROM {schema}.container_pieces WHERE draft = %s ORDER BY n"
@@ -100,9 +100,8 @@ class PostgresTables:
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
         self._stack.callback(cursor.close)  # of rows that nobody read to their end
-        cursor.itersize = AT_ONCE
         cursor.execute(self._database.sql(statement), values or None)
-        return [column.name for column in cursor.description or ()], _closing(cursor)
+        return [column.name for column in cursor.description or ()], in_steps(cursor)
 
     def _facts(self) -> Iterator[tuple[str, bytes]]:
         yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
@@ -145,9 +144,14 @@ def _check_unused(database: Database, connection: Connection) -> None:
         raise NotAllowed(f"gateways use the schema {database.name}: stop them first ({names})")
 
 
-def _closing(cursor: Any) -> Iterator[tuple[Any, ...]]:
+def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
+    """So many rows at once as fit into memory together if the next ones are as large as the largest so far."""
+    at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
-        yield from cursor
+        while rows := cursor.fetchmany(at_once):
+            largest = max(largest, *map(bytes_of, rows))
+            yield from rows
+            at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AT_ONCE // largest))
 
 
 def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -42,9 +42,8 @@ from spool.postgres.transfer.newest_ids import NewestIds
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
-from spool.transfer.tables import KeptTable, KeptTables, MadeCopy, OpenTables, Progress
+from spool.transfer.tables import SETTINGS, KeptTable, KeptTables, MadeCopy, OpenTables, Progress, parts
 
-AT_ONCE = 500  # rows
 COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
 PERIOD = 1  # the first one has everything
 _NOBODY = UUID(int=0)
@@ -90,8 +89,8 @@ TAKEN = frozenset(name.rpartition(".")[2] for name in _SAME) | {
     "facts", "registry_facts", "secrets", "partial_reports", "commits", "entries", "damaged", "container_contents",
     "container_pieces", "ledger_keys", "ledger_hours", "ledger_days", "ledger_periods", "ledger_state",
 }  # fmt: skip
-# What is empty in a storage that nobody has used.
-_USED = "commits", "routes", "devices", "keys", "operators", "documents", "ledger_hours", "ledger_days"
+# What is empty in a storage that nobody has used: a new schema has rows in the others.
+_USED = sorted(TAKEN - {"facts", "ledger_state"})
 _COLUMNS = """
     SELECT column_name, data_type, is_identity = 'YES' FROM information_schema.columns
      WHERE table_schema = %s AND table_name = %s"""
@@ -195,9 +194,9 @@ class _TakingOver:
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
-        self._write("facts", [{"name": "incarnation", "value": facts["incarnation"]}], replace="name")
-        if since := facts.get("streams since"):
-            self._write("facts", [{"name": "streams since", "value": since}], replace="name")
+        for name in ("incarnation", "streams since", SETTINGS):
+            if name in facts:
+                self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = {row["name"]: row["seq"] for row in self._rows("registry.sqlite_sequence")}
         for name, more in _SAME.items():
             self._write(name.rpartition(".")[2], ({**row, **more} for row in self._rows(name)))
@@ -332,12 +331,9 @@ class _TakingOver:
         if replace:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
         cursor, text = self._connection.cursor(), self._database.sql(statement)
-        values = [_value(first, name, kinds[name][0]) for name in names]
-        cursor.execute(text, values)
-        done = 1
-        self._progress(table, done)
-        while part := list(islice(rows, AT_ONCE)):
-            cursor.executemany(text, [[_value(row, name, kinds[name][0]) for name in names] for row in part])
+        done = 0
+        for part in parts(tuple(_value(row, name, kinds[name][0]) for name in names) for row in chain([first], rows)):
+            cursor.executemany(text, part)
             done += len(part)
             self._progress(table, done)
 

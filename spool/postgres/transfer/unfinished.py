@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from spool.errors import UnfinishedCopy
+import asyncio
+from functools import partial
+
+from spool.errors import SpoolUnavailable, UnfinishedCopy
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import UNFINISHED
 
 _ADD = "INSERT INTO {schema}.facts (name, value) VALUES (%s, '') ON CONFLICT (name) DO NOTHING"
 _REMOVE = "DELETE FROM {schema}.facts WHERE name = %s"
+ATTEMPTS = 10
+PAUSE_S = 1.0
 _FIND = "SELECT EXISTS (SELECT FROM {schema}.facts WHERE name = %s)"
 
 
@@ -35,5 +40,26 @@ async def check_finished(database: Database) -> None:
 
 
 async def finish(database: Database) -> None:
-    """From here on it counts."""
-    await database.transaction(lambda connection: connection.execute(database.sql(_REMOVE), (UNFINISHED,)))
+    """
+    From here on it counts.
+
+    An answer that was lost is asked for again: a mark that has gone already goes once more, and then the standby has
+    what was copied. SpoolUnavailable where it cannot be known whether it counts.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            await database.transaction(partial(_remove, database))
+            await database.pool.confirm()
+        except SpoolUnavailable as error:
+            if attempt == ATTEMPTS:
+                raise SpoolUnavailable(
+                    f"the copy is whole, but the database did not say whether it counts now: {error}. Ask tollhouse "
+                    "storage status; if the copy is not finished, begin it again by the same command"
+                ) from error
+            await asyncio.sleep(PAUSE_S)
+        else:
+            return
+
+
+def _remove(database: Database, connection: Connection) -> None:
+    connection.execute(database.sql(_REMOVE), (UNFINISHED,))

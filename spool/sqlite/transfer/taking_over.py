@@ -8,18 +8,20 @@ was kept of known ids beyond the stored runs is read from the records at the fir
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from spool import installation
 from spool.directories import flush_directory, make_directory
 from spool.errors import SpoolDamaged
+from spool.settings import SpoolSettings
 from spool.sqlite.container_contents import DIRECTORY
 from spool.sqlite.database import Database
 from spool.sqlite.directory import lock_directory
@@ -30,14 +32,24 @@ from spool.sqlite.registry.store import prepare as prepare_registry
 from spool.sqlite.transfer import unfinished
 from spool.sqlite.transfer.tables import FILES
 from spool.storage import StorageOptions
-from spool.transfer.tables import KeptContent, KeptTables, MadeCopy, OpenTables, Progress
+from spool.transfer.tables import (
+    SETTINGS,
+    KeptContent,
+    KeptTable,
+    KeptTables,
+    MadeCopy,
+    OpenTables,
+    Progress,
+    parts,
+)
 
-AT_ONCE = 500  # rows
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
 _ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
 COUNTED = frozenset({"sizes"})  # from the others, at the end
 _BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
+
+_log = logging.getLogger(__name__)
 
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
@@ -54,7 +66,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
         try:
             for name, file in FILES.items():
                 await (await Database.open(directory / file, PREPARE[name])).close()
-            await asyncio.to_thread(_fill, directory, opened, progress)
+            await asyncio.to_thread(_fill, options, opened, progress)
         except Exception:
             await asyncio.to_thread(unfinished.discard, directory)
             raise
@@ -66,8 +78,10 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     )
 
 
-def _fill(directory: Path, opened: OpenTables, progress: Progress) -> None:
+def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
+    directory = options.directory
     with opened() as tables:
+        _tell_settings(tables.table("facts"), options.settings)
         installation.make_secret(directory / installation.FILE, tables.secret)
         for name, file in FILES.items():
             path = directory / file
@@ -77,6 +91,19 @@ def _fill(directory: Path, opened: OpenTables, progress: Progress) -> None:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             _flush(path)
         _keep_contents(directory / DIRECTORY, tables.contents(), progress)
+
+
+def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
+    """Files keep no settings: those of the configuration count from now on."""
+    for fact in facts.rows:
+        told = dict(zip(facts.columns, fact, strict=True))
+        if told["name"] == SETTINGS:
+            for name, value in json.loads(told["value"]).items():
+                if value != getattr(settings, name):
+                    _log.warning(
+                        "spool.%s was %s in the storage that is copied; %s in the configuration counts now",
+                        name, value, getattr(settings, name), extra={"action": "setting_differs", "setting": name},
+                    )  # fmt: skip
 
 
 def _fill_file(connection: sqlite3.Connection, prefix: str, tables: KeptTables, progress: Progress) -> None:
@@ -99,12 +126,13 @@ def _fill_table(connection: sqlite3.Connection, name: str, tables: KeptTables, p
     source = tables.table(f"{prefix}{name}")
     known = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
     places = [place for place, column in enumerate(source.columns) if column in known]
+    rows = source.rows if name != "facts" else (row for row in source.rows if SETTINGS not in row)
     columns = ", ".join(f'"{source.columns[place]}"' for place in places)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
     statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(places))})'
     done = 0
     progress(f"{prefix}{name}", done)
-    while part := list(islice(source.rows, AT_ONCE)):
+    for part in parts(rows):
         _write(connection, statement, ([row[place] for place in places] for row in part))
         done += len(part)
         progress(f"{prefix}{name}", done)

@@ -9,12 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from spool.billing.hours import SentHour
 from spool.clock import Clock
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import engine_of, open_storage
 from spool.identity import Identity
+from spool.installation import installation_secret
 from spool.ledger.queries import CostQuery
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.partial_reports import PartialReport
@@ -76,6 +79,7 @@ class Places:
         self.clock = MovedClock()
         self.idempotency_key = ""  # of a delivery that waits
         self.options = {name: _options(folder / name, self.clock) for name in ("files", "other files")}
+        self._schemas = schemas
         for name, schema in schemas.items():
             secrets = folder / f"{name} secrets"
             secrets.mkdir()
@@ -89,6 +93,16 @@ class Places:
         options = self.options[name]
         storage = {key: value for key, value in asdict(options.storage).items() if value is not None}
         return json.dumps({"directory": options.directory, "storage": storage}, default=str)
+
+    def secret(self, name: str) -> bytes:
+        """Of files."""
+        return installation_secret(self.options[name].directory)
+
+    def forget(self, name: str) -> None:
+        """Drop the schema that it is, for another copy."""
+        schema = self._schemas[name]
+        with psycopg.connect(schema.dsn, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {schema.name} CASCADE".encode())
 
     async def open(self, name: str) -> Storage:
         options = self.options[name]

@@ -9,8 +9,8 @@ import pytest
 
 from spool.engines import engine_of
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
-from spool.transfer.archives import BYTES_AT_ONCE, counted_frames, export_archive, import_archive
-from spool.transfer.tables import KeptTable, no_progress
+from spool.transfer.archives import counted_frames, export_archive, import_archive
+from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
 pytestmark = pytest.mark.asyncio

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spool.engines import engine_of
-from spool.errors import NotAllowed, SpoolDamaged, UnfinishedCopy
+from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
+from spool.postgres.database import CommitUnknown, Lane
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.confirmed import CONFIRMED_FILE
+from spool.postgres.transfer import unfinished
 from spool.record import AI_TELEMETRY, UNIT_COST, Inference
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
@@ -108,10 +111,74 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         assert (0, 1) == (again["new"], again["duplicates"])
     finally:
         await storage.close()
-    await places.copy("postgres", "other postgres")
     node = places.options["postgres"].directory
     assert json.loads((node / CONFIRMED_FILE).read_text())["commits"]
-    assert [] == list(await ADMINISTRATION.lost(places.options["other postgres"].storage, node))
+    for source in ("other files", "postgres"):
+        await places.copy(source, "other postgres")
+        assert [] == list(await ADMINISTRATION.lost(places.options["other postgres"].storage, node))
+        places.forget("other postgres")
+
+
+async def test_settings_of_all_nodes_are_copied(places: Places, receipt: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As `tollhouse storage set` changed them, whatever a configuration says; files have those of a configuration."""
+    await places.copy("files", "postgres")
+    storage = places.options["postgres"].storage
+    await ADMINISTRATION.change(storage, {"retention": 9 * 86400})
+    await places.copy("postgres", "other postgres")
+    other = await ADMINISTRATION.status(places.options["other postgres"].storage)
+    assert (await ADMINISTRATION.status(storage))["settings"] == other["settings"]
+    await places.copy("other postgres", "other files")
+    assert "spool.retention was 777600 in the storage that is copied; 604800.0 in the configuration" in caplog.text
+    places.forget("postgres")
+    await places.copy("other files", "postgres")
+    assert 7 * 86400 == (await ADMINISTRATION.status(storage))["settings"]["retention"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
+    places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
+) -> None:
+    """The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any case."""
+    monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
+    transaction = Lane.transaction
+    lost: list[object] = []
+
+    async def losing(lane: Lane, work: Any, *, takes_long: bool = False) -> Any:
+        answer = await transaction(lane, work, takes_long=takes_long)
+        if getattr(work, "func", None) is unfinished._remove and not (is_heard and lost):
+            lost.append(work)
+            raise CommitUnknown("the connection was lost")
+        return answer
+
+    monkeypatch.setattr(Lane, "transaction", losing)
+    if is_heard:
+        await places.copy("files", "postgres")
+    else:
+        with pytest.raises(SpoolUnavailable, match="the copy is whole"):
+            await places.copy("files", "postgres")
+    assert lost
+    assert await places.said("files") == await places.said("postgres")
+
+
+async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str) -> None:
+    """Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used."""
+    options = places.options["postgres"]
+    database = open_database(options.storage)
+    assert options.storage.secret_file is not None
+    options.storage.secret_file.write_bytes(places.secret("files"))
+    await ADMINISTRATION.make(options.storage, options.settings)
+    rows = {"unenrolled": "'name', 1, 1, 1, 'key'", "stream_sizes": "'calls', 'key', 1", "registry_facts": "'a', 'b'"}
+
+    async def run(statement: str) -> None:
+        await database.run(lambda connection: connection.execute(database.sql(statement)))
+
+    for table, row in rows.items():
+        await run(f"INSERT INTO {{schema}}.{table} VALUES ({row})")
+        with pytest.raises(NotAllowed, match=f"is not empty: it has rows in {table}"):
+            await places.copy("files", "postgres")
+        await run(f"DELETE FROM {{schema}}.{table}")
+    await database.close()
+    await places.copy("files", "postgres")
 
 
 async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 from spool.errors import NotAllowed
 from spool.postgres.address import open_database
 from spool.postgres.migrations import KEEP, VERSION, migrate
-from spool.postgres.transfer.tables import tables
+from spool.postgres.transfer.tables import in_steps, tables
 from spool.postgres.transfer.taking_over import TAKEN
 from spool.sqlite.recovery import empty_database
 from spool.sqlite.transfer.taking_over import COUNTED, PREPARE, TABLES
-from spool.transfer.tables import NAMES
+from spool.transfer.tables import BYTES_AT_ONCE, NAMES
 from tests.spool.postgres_cluster import Schema, first_state
 from tests.spool.transfer.places import Places
 
@@ -73,3 +74,32 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     await database.close()
     with pytest.raises(NotAllowed, match=f"of version {VERSION + 1}"):
         await tables(options)
+
+
+class Rows:
+    """A cursor with rows of a table, which notes how many bytes it gave at once."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self.given: list[int] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def fetchmany(self, most: int) -> list[tuple[bytes, int]]:
+        sizes, self._sizes = self._sizes[:most], self._sizes[most:]
+        self.given.append(sum(sizes))
+        return [(bytes(size), size) for size in sizes]
+
+
+def test_large_rows_are_fetched_a_few_at_a_time() -> None:
+    """Once one was seen; of small ones so many that a table is read in few round trips."""
+    small = Rows([100] * 10_000)
+    assert 10_000 == len(list(in_steps(small)))
+    assert len(small.given) < 60
+    large = Rows([100] * 4 + [1 << 20] + [100] * 3 + [1 << 20] * 40)
+    assert 48 == len(list(in_steps(large)))
+    assert max(large.given) <= BYTES_AT_ONCE
