@@ -73,6 +73,10 @@ class DeviceRows(Protocol):
         """
         ...
 
+    async def outlast_commits(self) -> None:
+        """Wait until what was begun under keys that `write` ended is kept or refused."""
+        ...
+
     async def ended(self, expects: Expectations) -> Expectations:
         """The expectations that fail now; none where rows are not shared."""
         ...

@@ -241,6 +241,7 @@ class DeviceTable:
                 for id, newest in moved.items():
                     self._take(id, newest)
                 moved = await self._put(batch, moved.keys())
+        await self._rows.outlast_commits()  # meanwhile others' changes are read
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
         expects = conditions_of([batch], batch.ids, batch.names).expects

@@ -37,6 +37,9 @@ class MemoryDevices:
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return {}
 
+    async def outlast_commits(self) -> None:
+        """Nobody else keeps anything."""
+
     async def ended(self, expects: Expectations) -> Expectations:
         return NO_EXPECTATIONS
 

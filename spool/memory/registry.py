@@ -210,7 +210,7 @@ class MemoryRegistryRows:
 class MemoryRegistry:
     """See `spool.registry.rows.RegistryStore`."""
 
-    is_shared = False
+    is_shared = ends_keys = False
 
     def __init__(self) -> None:
         self._rows = MemoryRegistryRows()
@@ -220,6 +220,9 @@ class MemoryRegistry:
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         return work(self._rows)
+
+    async def outlast_commits(self) -> None:
+        """Nobody else keeps anything."""
 
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS

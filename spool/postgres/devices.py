@@ -56,6 +56,7 @@ class PostgresDevices:
         self._versions: Versions = {}  # of the rows as this process last read or wrote them
         self._told: dict[str, Device] = {}  # what other processes were told of them at once
         self._looked_at = 0.0
+        self._ends_keys = False  # a write did that was not outlasted yet
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
@@ -87,7 +88,7 @@ class PostgresDevices:
         database, sql = self._database, self._database.sql
         ordered = sorted(devices, key=lambda device: device.id)
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
-        ends_keys = any(map(self._ends_key, ordered)) or bool(deleted)
+        ends_keys = any(map(self._is_key_ended, ordered)) or bool(deleted)
         read = {device.id: self._versions.get(device.id) for device in ordered}
         following = {id: _following(version) for id, version in read.items()}
 
@@ -111,8 +112,7 @@ class PostgresDevices:
             return written, newest
 
         written, newest = await database.transaction(work)
-        if ends_keys:
-            await outlast_commits(database)
+        self._ends_keys = self._ends_keys or ends_keys
         for id in deleted:
             self._forget(id)
         for device in ordered:
@@ -123,6 +123,11 @@ class PostgresDevices:
                 self._forget(device.id)
         moved: dict[str, Device | None] = dict.fromkeys(read.keys() - written)
         return moved | {device.id: device for device in map(self._remember, newest)}
+
+    async def outlast_commits(self) -> None:
+        if self._ends_keys:
+            await outlast_commits(self._database)
+            self._ends_keys = False
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         wanted = None if ids is None else sorted(ids)
@@ -156,7 +161,7 @@ class PostgresDevices:
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
 
-    def _ends_key(self, device: Device) -> bool:
+    def _is_key_ended(self, device: Device) -> bool:
         """Whether the key that it has may open no more."""
         known = self._told.get(device.id)
         if known is None or not known.has_key:

@@ -43,15 +43,19 @@ class Changes:
         Run `work` in a transaction and then `apply` its result to what is kept in memory.
 
         Changes take turns, and a caller that is cancelled cannot separate the two: memory never lags behind a commit.
+        Who ends a key waits for what others keep under it at this moment, and holds up nobody else meanwhile.
         """
 
         async def both() -> T:
             async with self._turn:
                 result = await self._store.change(work)
+                ends_keys = self._store.ends_keys
                 self.version += 1
                 if apply is not None:
                     apply(result)
-                return result
+            if ends_keys:
+                await self._store.outlast_commits()
+            return result
 
         task = asyncio.create_task(both())
         self._running.add(task)

@@ -162,6 +162,15 @@ class RegistryStore(Protocol):
         """Whether other processes change the rows, too."""
         ...
 
+    @property
+    def ends_keys(self) -> bool:
+        """Whether the newest change ended a key under which others may still keep something."""
+        ...
+
+    async def outlast_commits(self) -> None:
+        """Wait until what was begun under keys before they ended is kept or refused."""
+        ...
+
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         """
         Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.

@@ -69,6 +69,9 @@ class SqliteDevices:
             raise SpoolUnavailable(f"devices cannot be written: {error}") from error
         return {}
 
+    async def outlast_commits(self) -> None:
+        """Nobody else keeps anything."""
+
     async def ended(self, expects: Expectations) -> Expectations:
         return NO_EXPECTATIONS
 

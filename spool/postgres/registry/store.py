@@ -34,6 +34,7 @@ class PostgresRegistry:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.ends_keys = False
         self._own: set[int] = set()  # changes of this process: its memory follows them by itself
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
@@ -46,12 +47,13 @@ class PostgresRegistry:
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
             return result, seq, rows.ends_keys
 
-        result, seq, ends_keys = await self._guarded(database.transaction(within))
-        if ends_keys:
-            await outlast_commits(database)
+        result, seq, self.ends_keys = await self._guarded(database.transaction(within))
         if seq is not None:
             self._own.add(seq)
         return result
+
+    async def outlast_commits(self) -> None:
+        await outlast_commits(self._database)
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database

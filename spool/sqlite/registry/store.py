@@ -29,7 +29,7 @@ BEGIN_ANEW = (
 class SqliteRegistry:
     """See `spool.registry.rows.RegistryStore`."""
 
-    is_shared = False
+    is_shared = ends_keys = False
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,6 +51,9 @@ class SqliteRegistry:
 
     def is_in_place(self) -> bool:
         return self._database.is_in_place()
+
+    async def outlast_commits(self) -> None:
+        """Nobody else keeps anything."""
 
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS

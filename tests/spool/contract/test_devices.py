@@ -61,6 +61,9 @@ class Counted:
         self.writes.append(len(devices))
         return await self.rows.write(devices, names, gone, deleted, conditions)
 
+    async def outlast_commits(self) -> None:
+        await self.rows.outlast_commits()
+
     async def ended(self, expects: Expectations) -> Expectations:
         return await self.rows.ended(expects)
 

@@ -18,6 +18,7 @@ from spool.log.partial_reports import Expectation
 from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.registry import bearers
 from spool.postgres.registry.bearers import ended_bearers, hold_keys
 from spool.postgres.registry.rows import PostgresRegistryRows
 from spool.postgres.registry.store import PostgresRegistry
@@ -136,6 +137,38 @@ async def test_a_key_ends_after_what_is_being_kept(
         assert {good} == ended_bearers(looking, sql, [good], now=None)
     with pytest.raises(KeyEnded):
         await node.log.append(submission(1, good))
+
+
+@pytest.mark.parametrize("what", ["a key", "a device"])
+async def test_who_ends_one_holds_up_nobody_here(
+    node: PostgresSpool,
+    registries: tuple[Registry, Registry],
+    cluster: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    """Another gateway does not come to the end of its commit: what others changed is followed here all the same."""
+    monkeypatch.setattr(bearers, "WAITS", 1000)
+    here, _ = registries
+    await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    device = Device(id="d", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True)
+    await node.devices.keep(device)
+    with psycopg.connect(cluster.dsn) as keeping:
+        keeping.execute(node.database.sql(LOCK_HEAD))
+        if what == "a key":
+            ended = node.database.sql("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
+            ending: asyncio.Task[object] = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
+        else:
+            ended = node.database.sql("SELECT 1 FROM {schema}.devices WHERE state = 'revoked'")
+            ending = asyncio.create_task(node.devices.keep(replace(device, state="revoked")))
+        async with asyncio.timeout(60):
+            while (1,) not in await node.database.read(lambda connection: connection.execute(ended).fetchall()):
+                assert not ending.done()
+            await here.follow()
+            await node.devices.follow(["d"])
+        assert not ending.done()
+        keeping.commit()
+        await ending
 
 
 async def test_a_key_that_was_only_edited_is_good(
