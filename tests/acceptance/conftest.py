@@ -105,8 +105,9 @@ class Tollhouse:
         *,
         more: Sequence[str] = (),
         close_fds: bool = True,
+        is_new: bool = False,
     ) -> str:
-        """Serve until stopped or killed; returns the address once it is ready."""
+        """Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has it."""
         assert self.process is None
         self.process = start_process(
             [*command, self.verb, "--config", str(self.config), *more],
@@ -114,6 +115,7 @@ class Tollhouse:
             env={**os.environ, **(env or {})},
             is_read=True,
             close_fds=close_fds,
+            is_new=is_new,
         )
         assert self.process.stderr is not None
         self._reader = threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True)

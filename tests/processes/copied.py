@@ -80,14 +80,16 @@ def start_process(
     env: Mapping[str, str] | None = None,
     is_read: bool = False,
     close_fds: bool = True,
+    is_new: bool = False,
 ) -> Process:
     """
     Start a command in a process group of its own: a copy if it is one of Tollhouse, else a new process.
 
-    What it prints can be read from pipes if it `is_read`, else nobody sees it.
+    What it prints can be read from pipes if it `is_read`, else nobody sees it. It has to be `is_new` where its start,
+    its memory or its cores are measured.
     """
     environment = {**SEARCHED, **(os.environ if env is None else env)}
-    if _is_copyable(command, environment):
+    if not is_new and _is_copyable(command, environment):
         return _loaded().copy(command, cwd=cwd, env=environment, is_read=is_read)
     where = subprocess.PIPE if is_read else subprocess.DEVNULL
     return subprocess.Popen(

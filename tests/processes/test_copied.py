@@ -20,7 +20,7 @@ def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
     command = [str(COMMAND), "check", "--config", "bad.toml"]
     copy = start_process(command, cwd=tmp_path, env=env, is_read=True)
     assert isinstance(copy, CopiedProcess)
-    new = start_process(command, cwd=tmp_path, env={**env, "PYTHONUTF8": "1"}, is_read=True)
+    new = start_process(command, cwd=tmp_path, env=env, is_read=True, is_new=True)
     assert isinstance(new, subprocess.Popen)
     printed = []
     for process in (copy, new):

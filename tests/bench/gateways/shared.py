@@ -76,7 +76,7 @@ def gateways(folder: Path, sink: str, *, count: int, pair: Pair | None, schema: 
             if not key:
                 key = one.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
             began = time.perf_counter()
-            url = one.start({"SINK_KEY": "sink"})
+            url = one.start({"SINK_KEY": "sink"}, is_new=True)
             stack.callback(one.stop, code=None)
             assert one.process is not None
             ready_s = time.perf_counter() - began
@@ -149,7 +149,7 @@ def join_s(folder: Path, sink: str, pair: Pair, ids: int) -> tuple[float, float]
     one.run("storage", "init")
     add_ids(pair.dsn, schema, ids)
     began = time.perf_counter()
-    one.start({"SINK_KEY": "sink"})
+    one.start({"SINK_KEY": "sink"}, is_new=True)
     try:
         took = time.perf_counter() - began
         assert one.process is not None

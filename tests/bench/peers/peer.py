@@ -58,7 +58,7 @@ class TollhousePeer:
         where = {"TOLLHOUSE_SERVER__LISTEN": url.removeprefix("http://")} if url else {}
         began = time.perf_counter()
         with affinity(self._cores):
-            url = self._installation.start({"SINK_KEY": "sink", **where})
+            url = self._installation.start({"SINK_KEY": "sink", **where}, is_new=True)
         assert self._installation.process is not None
         return Running(
             pid=self._installation.process.pid,

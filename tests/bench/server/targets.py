@@ -75,10 +75,11 @@ def tollhouse(
     if prepare is not None:
         prepare(directory)
     key = installation.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
+    command = (*PROFILED, str(profile)) if profile else COMMANDS[name]
     try:
         began = time.perf_counter()
         with affinity(cores):
-            url = installation.start({"SINK_KEY": "sink"}, (*PROFILED, str(profile)) if profile else COMMANDS[name])
+            url = installation.start({"SINK_KEY": "sink"}, command, is_new=True)
         assert installation.process is not None
         while meters.metrics(url).get("tollhouse_workers", 0) < workers:
             time.sleep(0.1)
