@@ -15,6 +15,7 @@ from gateway.configuration.sections import ServerSettings, is_loopback, split_ad
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
+from gateway.http.listening.exact_paths import by_exact_path
 from gateway.http.listening.tls import Certificate
 
 _log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class Listener:
         connections: Connections | None = None,
     ) -> None:
         """Without `connections` their number is not bounded."""
+        self._application = application
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
@@ -165,6 +167,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
         assert web_server is not None  # setup made it
+        web_server.request_handler = by_exact_path(self._application, web_server.request_handler)
 
         def connection() -> Connection:
             return Connection(web_server, self._connections, loop=loop, **self._settings)

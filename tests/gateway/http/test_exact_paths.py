@@ -1,0 +1,145 @@
+"""Paths that are found by their text: what a listener answers is what aiohttp answers by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer, make_mocked_request
+
+from gateway.http import bodies
+from gateway.http.listening.exact_paths import Handle, _matches
+from gateway.http.listening.listener import Listener
+from tests.gateway.http import raw
+
+NAME = web.AppKey("NAME", str)
+
+
+def application() -> web.Application:
+    """What the router finds by text, by pattern, by method and in an application of its own, and a header for all."""
+
+    async def tell(request: web.Request) -> web.Response:
+        route = request.match_info.route.resource
+        said = f"{request.method} {route and route.canonical} {dict(request.match_info)} {dict(request.query)}"
+        return web.Response(text=f"{said} {request.app[NAME]} {len(await request.read())}")
+
+    async def fail(_: web.Request) -> web.Response:
+        raise web.HTTPGone(text="gone")
+
+    async def mark(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Marked"] = request.path
+
+    made, inner = web.Application(), web.Application()
+    made[NAME], inner[NAME] = "outer", "inner"
+    for path in ("/", "/v1/traces", "/v1/gone", "/v1/a b", "/v1/{name}", "/v1/traces/{name}", "/api/mine"):
+        made.router.add_route("*", path, fail if path == "/v1/gone" else tell, expect_handler=bodies.later)
+    made.router.add_get("/only/get", tell)
+    inner.router.add_route("*", "/mine", tell)
+    inner.router.add_route("*", "/other", tell)
+    made.add_subapp("/api", inner)
+    made.router.add_route("*", "/{tail:.*}", tell)
+    made.on_response_prepare.append(mark)
+    return made
+
+
+class Ports(NamedTuple):
+    ours: int
+    aiohttps: int
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ports() -> AsyncIterator[Ports]:
+    """The same application behind a listener, and behind aiohttp's own server."""
+    listener, plain = Listener(application()), TestServer(application())
+    await listener.start("127.0.0.1:0")
+    await plain.start_server()
+    assert plain.port is not None
+    yield Ports(listener.port, plain.port)
+    await plain.close()
+    await listener.stop()
+
+
+METHODS = ("GET", "POST", "HEAD", "OPTIONS", "DELETE", "PATCH")
+PATHS = (
+    "/",
+    "/v1/traces",
+    "/v1/traces/",
+    "//v1/traces",
+    "/v1//traces",
+    "/v1/traces?",
+    "/v1/traces?a=1&b=%20",
+    "/v1/traces#part",
+    "/v1/trace%73",
+    "/v1%2Ftraces",
+    "/v1/./traces",
+    "/v1/../v1/traces",
+    "/v1/Traces",
+    "/v1/gone",
+    "/v1/a%20b",
+    "/v1/tracesx",
+    "/v1/traces/x",
+    "/only/get",
+    "/api/mine",
+    "/api/other",
+    "/api/none",
+    "/nowhere/at/all",
+    "http://elsewhere/v1/traces",
+)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("method", METHODS)
+async def test_every_path_is_answered_as_by_aiohttp(ports: Ports, method: str) -> None:
+    """By text or by a pattern, escaped or doubled, by every method: status, headers and body are the same."""
+    for path in PATHS:
+        request = raw.post(path, b"four").replace(b"POST", method.encode(), 1)
+        assert await told(ports.aiohttps, request) == await told(ports.ours, request), path
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("expected", ["100-continue", "miracles"])
+async def test_what_is_expected_is_answered_as_by_aiohttp(ports: Ports, expected: str) -> None:
+    """An expectation goes to the expect handler of the route."""
+    request = raw.post("/v1/traces", b"four", f"Expect: {expected}")
+    assert await told(ports.aiohttps, request) == await told(ports.ours, request)
+
+
+async def told(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    answer = raw.parsed(await raw.talk(port, request))
+    return answer.status, {name: value for name, value in answer.headers.items() if name != "date"}, answer.body
+
+
+@pytest.mark.asyncio
+async def test_middlewares_are_never_passed_by() -> None:
+    """An application with middlewares of its own handles every request by itself."""
+
+    @web.middleware
+    async def refuse(request: web.Request, handler: Handle) -> web.StreamResponse:
+        return web.Response(status=418)
+
+    async def take(_: web.Request) -> web.Response:
+        return web.Response()
+
+    made = web.Application(middlewares=[refuse])
+    made.router.add_route("*", "/v1/traces", take)
+    listener = Listener(made)
+    await listener.start("127.0.0.1:0")
+    try:
+        assert 418 == raw.parsed(await raw.talk(listener.port, raw.post("/v1/traces", b""))).status
+    finally:
+        await listener.stop()
+
+
+@pytest.mark.asyncio
+async def test_what_is_found_is_what_the_router_finds() -> None:
+    """Paths of one text that take every method, and no others."""
+    made = application()
+    made.freeze()
+    found = _matches(made)
+    assert {"/v1/traces", "/v1/gone", "/api/mine"} == set(found)
+    for path, match in found.items():
+        resolved = await made.router.resolve(make_mocked_request("POST", path))
+        assert (resolved.handler, dict(resolved)) == (match.handler, dict(match))
