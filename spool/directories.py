@@ -1,15 +1,35 @@
-"""Names in directories: what was made or renamed is there after a power cut only when its directory was flushed."""
+"""New files, and names in directories: what is to be there after a power cut is flushed."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that is not there yet, for its owner alone; flushed at the end. Its name is not: see `flush_directory`."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_file(path: Path) -> None:
+    """What others wrote into it stays."""
+    _flush(path, os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
     """What was made, renamed or removed in it stays so."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _flush(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -7,12 +7,11 @@ means nothing outside this data directory. Each use derives its own secret, so n
 
 from __future__ import annotations
 
-import os
 import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from spool.directories import flush_directory
+from spool.directories import flush_directory, new_file
 from spool.errors import SpoolError
 
 FILE = "installation.secret"
@@ -42,11 +41,7 @@ def make_secret(path: Path, secret: bytes) -> None:
     """Write beside and rename, so that a crash leaves the whole file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, secret)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with new_file(draft) as file:
+        file.write(secret)
     draft.rename(path)
     flush_directory(path.parent)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spool.container_files import head
-from spool.directories import flush_directory, make_directory
+from spool.directories import flush_directory, make_directory, new_file
 
 DIRECTORY = "container-files"
 DRAFT = ".part"
@@ -85,10 +85,8 @@ def copy_contents(directory: Path, into: Path) -> None:
 
 
 def _copy(path: Path, to: Path) -> None:
-    with path.open("rb") as file, os.fdopen(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+    with path.open("rb") as file, new_file(to) as copy:
         shutil.copyfileobj(file, copy)
-        copy.flush()
-        os.fsync(copy.fileno())
 
 
 class DiskDraft:

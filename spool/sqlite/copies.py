@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from spool import installation
-from spool.directories import flush_directory
+from spool.directories import flush_directory, flush_file, new_file
 from spool.errors import SpoolDamaged
 from spool.sqlite import FILE
 from spool.sqlite.container_contents import copy_contents
@@ -30,27 +29,18 @@ def copy_files(directory: Path, into: Path) -> None:
             _copy(directory / name, into / name)
     # Behind their rows: what is uploaded meanwhile has none in the copy, and what has one is there until it left.
     copy_contents(directory, into)
-    _write(into / installation.FILE, (directory / installation.FILE).read_bytes())
+    with new_file(into / installation.FILE) as secret:
+        secret.write((directory / installation.FILE).read_bytes())
     flush_directory(into)
 
 
 def _copy(file: Path, to: Path) -> None:
-    _write(to, b"")
+    with new_file(to):
+        pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
         source.backup(target)  # in one step: in several it would begin again whenever somebody writes
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse, which salvages it")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    descriptor = os.open(to, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    flush_file(to)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import struct
 import sys
 import zipfile
@@ -24,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from spool.directories import flush_directory
+from spool.directories import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
 from spool.transfer.copying import CopiedStorage, count_books, take
@@ -78,13 +77,10 @@ async def export_archive(
 
     def write() -> ArchiveManifest:
         draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
-            with opened() as tables, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                members = _write_members(archive, tables, progress)
-                manifest = ArchiveManifest(version=version, made_at=made_at, books=books, members=members)
-                archive.writestr(MANIFEST, json.dumps(asdict(manifest), indent=2))
-            file.flush()
-            os.fsync(file.fileno())
+        with new_file(draft) as file, opened() as tables, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            members = _write_members(archive, tables, progress)
+            manifest = ArchiveManifest(version=version, made_at=made_at, books=books, members=members)
+            archive.writestr(MANIFEST, json.dumps(asdict(manifest), indent=2))
         draft.rename(to)
         flush_directory(to.parent)
         return manifest

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from spool.directories import flush_directory
+from spool.directories import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 
 MANIFEST = "manifest.json"
@@ -58,7 +57,8 @@ async def back_up(
         paths = sorted(path for path in draft.rglob("*") if path.is_file())
         files = {path.relative_to(draft).as_posix(): _described(path) for path in paths}
         manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
-        _write(draft / MANIFEST, _encoded(manifest))
+        with new_file(draft / MANIFEST) as file:
+            file.write(_encoded(manifest))
         put_in_place(draft, to)
         return manifest
 
@@ -149,10 +149,3 @@ def _seal(manifest: Manifest) -> str:
 
 def _encoded(manifest: Manifest) -> bytes:
     return json.dumps({**asdict(manifest), "seal": _seal(manifest)}, indent=2, sort_keys=True).encode()
-
-
-def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from spool import installation
-from spool.directories import flush_directory, make_directory
+from spool.directories import flush_directory, flush_file, make_directory, new_file
 from spool.errors import SpoolDamaged
 from spool.settings import SpoolSettings
 from spool.sqlite.container_contents import DIRECTORY
@@ -89,7 +88,7 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
                 connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
                 _fill_file(connection, f"{name}." if name else "", tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            _flush(path)
+            flush_file(path)
         _keep_contents(directory / DIRECTORY, tables.contents(), progress)
 
 
@@ -150,20 +149,9 @@ def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: P
         if not _ID.fullmatch(content.id):
             raise SpoolDamaged(f"{content.id!r} is no id of a container file")
         make_directory(directory, 0o700)
-        with os.fdopen(os.open(directory / content.id, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with new_file(directory / content.id) as file:
             file.write(content.head)
-            for piece in content.pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+            file.writelines(content.pieces)
         progress("container files", done)
     if directory.exists():
         flush_directory(directory)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -94,7 +94,7 @@ def no_archive_directory_sync() -> None:
 
 
 def unsynced_secret() -> None:
-    spool.installation.os = _without_sync()  # type: ignore[assignment, attr-defined]
+    spool.installation.new_file = lambda path: path.open("xb")  # type: ignore[assignment, attr-defined, return-value]
 
 
 def unsynced_marker() -> None:
