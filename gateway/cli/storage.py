@@ -21,7 +21,7 @@ from spool.engines import SQLITE, engine_of
 from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
 from spool.record import rfc3339
 from spool.settings import SHARED, SpoolSettings, StorageSettings
-from spool.storage import Administration
+from spool.storage import Administration, Engine, StorageOptions
 
 if TYPE_CHECKING:
     from spool.transfer.copying import CopiedStorage
@@ -123,21 +123,16 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
     both are compared: unless they are equal the copy is taken away again. The source stays as it was. A copy that was
     cut off is used by no server; the same command begins it again.
     """
-    from gateway.assembly.storage import options_of
     from spool.transfer.copying import copy_storage
 
     if (directory is None) == (source_config is None):
         fail("give --from or --from-config: what to copy", 2)
-    settings, clock = configured(config), SystemClock()
-    target = options_of(settings, clock=clock)
-    if source_config is not None:
-        given = configured(source_config)
-        source, engine = options_of(given, clock=clock), given.storage.engine
+    target = _storage_of(config)
+    if directory is None:
+        source = _storage_of(source_config)
     else:
-        assert directory is not None
-        source, engine = replace(target, directory=directory, storage=StorageSettings()), SQLITE
-    done = _run(copy_storage(source, engine_of(engine), target, engine_of(settings.storage.engine), _Progress().tell))
-    _show_copied(done, as_json)
+        source = replace(target[0], directory=directory, storage=StorageSettings()), engine_of(SQLITE)
+    _show_copied(_run(copy_storage(*source, *target, _Progress().tell)), as_json)
 
 
 @storage.command()
@@ -150,14 +145,11 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
 
     Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the data.
     """
-    from gateway.assembly.storage import options_of
     from spool.transfer.archives import export_archive
 
-    settings, clock = configured(config), SystemClock()
     done = _run(
         export_archive(
-            options_of(settings, clock=clock),
-            engine_of(settings.storage.engine),
+            *_storage_of(config),
             file.absolute(),
             version=version("tollhouse"),
             made_at=rfc3339(time.time_ns()) or "",
@@ -177,13 +169,17 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
 
     It counts only when its books are those of the file; an import that was cut off is begun again by the same command.
     """
-    from gateway.assembly.storage import options_of
     from spool.transfer.archives import import_archive
 
+    _show_copied(_run(import_archive(file.absolute(), *_storage_of(config), _Progress().tell)), as_json)
+
+
+def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
+    """The storage that a configuration names, and its engine."""
+    from gateway.assembly.storage import options_of
+
     settings = configured(config)
-    target = options_of(settings, clock=SystemClock())
-    done = _run(import_archive(file.absolute(), target, engine_of(settings.storage.engine), _Progress().tell))
-    _show_copied(done, as_json)
+    return options_of(settings, clock=SystemClock()), engine_of(settings.storage.engine)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
