@@ -348,13 +348,10 @@ class PostgresLeases:
         for name in [*self._tasks.held, *self._going]:
             self._tasks.lose(name)
 
-    def _end(self) -> None:
+    def _begin_anew(self) -> None:
         """The session is over: what runs may be somebody else's by now."""
         _log.error("the session is over: what ran here is left to others", extra={"action": "session_over"})
         self._lose_all()
-
-    def _begin_anew(self) -> None:
-        self._end()
         self.session = uuid4()
         self._has_joined = False
 

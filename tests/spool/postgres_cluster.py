@@ -97,7 +97,7 @@ class Schema:
     def settings(self, directory: Path) -> StorageSettings:
         """Those of a node of an installation that has the schema; its files are in `directory`."""
         dsn_file, secret_file = directory / "postgres.dsn", directory / "postgres.secret"
-        dsn_file.write_text(self.dsn)
+        dsn_file.write_text(f"{self.dsn}\n")
         secret_file.write_bytes(b"s" * 32)
         return StorageSettings(
             engine=POSTGRES,

@@ -48,11 +48,15 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenPair]:
 @pytest.mark.fault("F31")
 def test_database_down(trial: Trial, broken: BrokenPair) -> None:
     """Nothing is kept, and every gateway says so; they connect again by themselves."""
+    stop_and_start(trial, broken, broken.pair.primary)
+
+
+def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial):
-            broken.pair.primary.stop()
+            server.stop()
             broken.nothing_is_kept()
-            broken.pair.primary.start()
+            server.start()
             broken.healed()
 
 
@@ -77,12 +81,7 @@ def standing_still(broken: BrokenPair) -> Iterator[None]:
 @pytest.mark.fault("F33")
 def test_standby_gone(trial: Trial, broken: BrokenPair) -> None:
     """Commits wait for it, then senders hear 503: what was kept nevertheless is known when they repeat it."""
-    for _ in trial.rounds(short=1, full=10):
-        with broken.row(trial):
-            broken.pair.standby.stop()
-            broken.nothing_is_kept()
-            broken.pair.standby.start()
-            broken.healed()
+    stop_and_start(trial, broken, broken.pair.standby)
 
 
 @pytest.mark.fault("F34")

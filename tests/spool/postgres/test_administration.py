@@ -14,7 +14,7 @@ from spool.postgres.address import open_database, problems, read_secret
 from spool.postgres.administration import bring_up_to_date, change, make, status
 from spool.postgres.facts import agree
 from spool.postgres.migrations import VERSION
-from spool.settings import LOCAL, REPLICATED, SpoolSettings, StorageSettings
+from spool.settings import REPLICATED, SpoolSettings, StorageSettings
 from tests.spool.postgres_cluster import Schema, Server
 
 SETTINGS = SpoolSettings()
@@ -23,15 +23,7 @@ SETTINGS = SpoolSettings()
 @pytest.fixture
 def storage(unmade_schema: Schema, tmp_path: Path) -> StorageSettings:
     """The settings of a node whose secret and schema are not made yet."""
-    dsn_file = tmp_path / "tollhouse.dsn"
-    dsn_file.write_text(unmade_schema.dsn + "\n")
-    return StorageSettings(
-        engine="postgres",
-        dsn_file=dsn_file,
-        schema=unmade_schema.name,
-        secret_file=tmp_path / "secret",
-        durability=LOCAL,
-    )
+    return replace(unmade_schema.settings(tmp_path), secret_file=tmp_path / "secret")
 
 
 @pytest.mark.asyncio

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import AlreadyThere, NotThere, SpoolUnavailable
-from spool.postgres.migrations import migrate
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.budgets import BudgetDraft
@@ -22,6 +21,7 @@ from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import INGEST
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
 from tests.spool.kept import audit_rows
 from tests.spool.postgres_cluster import Schema
 
@@ -42,9 +42,7 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(2):
-            database = fresh_schema.database()
-            stack.push_async_callback(database.close)
-            await migrate(database)
+            database = await stack.enter_async_context(migrated(fresh_schema))
             opened.append(await Registry.open(PostgresRegistry(database), secret=SECRET, clock=clock))
             stack.push_async_callback(opened[-1].close)
         yield opened[0], opened[1]

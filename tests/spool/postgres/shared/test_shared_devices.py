@@ -16,7 +16,6 @@ from spool.devices.rows import TooManyDevices
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere
 from spool.postgres.devices import PostgresDevices
-from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
@@ -24,6 +23,7 @@ from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.shared.following import DEVICES
 from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
@@ -58,9 +58,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(2):
-            database = fresh_schema.database()
-            stack.push_async_callback(database.close)
-            await migrate(database)
+            database = await stack.enter_async_context(migrated(fresh_schema))
             table = await DeviceTable.open(PostgresDevices(database))
             opened.append(Node(table, PostgresRegistry(database)))
             stack.push_async_callback(table.close)
