@@ -19,10 +19,11 @@ from tests.faults.hostile.bombs import BOMBS, MIB
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 
-OVER_MIB = 270  # over what the process had before, 80 of a new one: it was 600 to 4,700 for each of the first
+# Of a body: in a short round smaller, with limits that are as much smaller.
+SIZE = (60 if LONG else 6) * MIB
+SERVER = "" if LONG else "max_items = 25_000"  # of 2,000,000 and more in one body; beyond, the answer is 413
+OVER_MIB = 270 if LONG else 140  # over what the process had before, 80 of a new one: of 60 MiB it was 600 to 4,700
 YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"  # read in one go it takes some 130 ms of a processor
-SIZE = (60 if LONG else 12) * MIB
-SERVER = "" if LONG else "max_items = 50_000"  # of 4,000,000 and more in one body; beyond, the answer is 413
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
@@ -77,6 +78,7 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng, server=SERVER)
         site.start()
+        turn_s = 3 * one_go_s()
         names = rng.sample(sorted(BOMBS), len(BOMBS))
         key = site.tollhouse.key("bombs", *(word for scope in SCOPES for word in ("--scope", scope)))
         with site.oracle.load(site.url, senders=1, pause_s=0.05), urllib3.PoolManager() as pool:
@@ -98,5 +100,6 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
                 print(f"{name:24} {size:5.1f} MiB, {wire:8.1f} KiB sent: {answer.status}, {waited}, {peak} MiB")
                 assert answer.status in ANSWERS, name
                 assert peak - before < OVER_MIB, name
-                assert prober.busiest_s < 3 * one_go_s(), name  # it was up to 50 s
+                # It was up to 50 s. The machine may be slower than it was at the start.
+                assert prober.busiest_s < turn_s or prober.busiest_s < 3 * one_go_s(), name
         site.close(trial)
