@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORT_EVERYTHING = """
 import importlib, pkgutil, sys
-_, extra, is_there = sys.argv
+_, extra, is_wanted = sys.argv
 for package in ("gateway", "exporters", "spool"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not module.name.endswith(".__main__") and (is_there == "yes" or not module.name.startswith(f"{extra}.")):
+        if not module.name.endswith(".__main__") and module.name.startswith(f"{extra}.") == (is_wanted == "yes"):
             importlib.import_module(module.name)
 """
 EXTRA = "spool.postgres"  # what needs the extra of the same name
@@ -66,8 +67,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@dataclass(frozen=True)
+class Installers:
+    """uv and pipx. What uv has fetched it puts into each further environment at once."""
+
+    bin: Path
+    cache: Path
+
+    def uv(self, *words: str | Path, directory: Path) -> None:
+        run(self.bin / "uv", *words, directory=directory, UV_CACHE_DIR=self.cache)
+
+    def environment(self, python: Path, directory: Path, *, more: Sequence[str] = ()) -> Path:
+        """The commands of a new one, below the directory."""
+        self.uv("venv", "--quiet", "--python", python, *more, directory / "venv", directory=directory)
+        return directory / "venv/bin"
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory: pytest.TempPathFactory) -> Installers:
+    directory = tmp_path_factory.mktemp("installers")
+    run(sys.executable, "-m", "venv", "--without-pip", directory / "venv", directory=directory)
+    pip = (sys.executable, "-m", "pip", "--python", directory / "venv/bin/python", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-compile", "uv", "pipx", directory=directory)
+    return Installers(directory / "venv/bin", directory / "cache")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_beside_the_locked_dependencies(
+    version: str, wheel: Path, installers: Installers, tmp_path: Path
+) -> None:
     """
     Every module imports and the command answers, with what requirements.lock names and nothing else; the engine for
     PostgreSQL with what its lock adds.
@@ -75,16 +103,13 @@ def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path
     base = interpreter(version)
     if base is None:
         pytest.skip(f"Python {version} is not installed")
-    run(base, "-m", "venv", "--without-pip", tmp_path / "venv", directory=tmp_path)
-    bin = tmp_path / "venv/bin"
-    # By the pip of this environment, and only what is imported below is compiled: a third of the time.
-    pip = (sys.executable, "-m", "pip", "--python", bin / "python", "--disable-pip-version-check")
-    install = (*pip, "install", "--quiet", "--no-compile")
-    run(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
-    run(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
+    bin = installers.environment(base, tmp_path)
+    install = ("pip", "install", "--quiet", "--python", bin / "python")
+    installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
+    installers.uv(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "no", directory=tmp_path)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
-    run(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
+    installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "yes", directory=tmp_path)
 
 
@@ -93,21 +118,22 @@ NO_COMPILE = "0"  # in the environment of pip it is the value of `compile`, not 
 
 
 @pytest.mark.parametrize("installer", ["pip", "pipx", "uv"])
-def test_the_page_installs_it_with_one_command(installer: str, wheel: Path, tmp_path: Path) -> None:
+def test_the_page_installs_it_with_one_command(
+    installer: str, wheel: Path, installers: Installers, tmp_path: Path
+) -> None:
     """The page's own line, with each installer; the dependencies come from the package index."""
-    run(sys.executable, "-m", "venv", tmp_path / "venv", directory=tmp_path)
-    bin = tmp_path / "venv/bin"
-    if installer != "pip":
-        run(bin / "pip", "install", "--quiet", "--disable-pip-version-check", installer, directory=tmp_path)
+    bin = installers.environment(Path(sys.executable), tmp_path, more=["--seed"])
+    command = bin / "pip" if installer == "pip" else installers.bin / installer
     (words,) = re.findall(rf"^ {{4}}(?:\S+/)?{installer} (.+) tollhouse-\S+\.whl$", PAGE.read_text(), re.MULTILINE)
-    places = {
+    places: dict[str, Path | str] = {
         "PIPX_HOME": tmp_path / "home",
         "PIPX_BIN_DIR": bin,
         "PIPX_DEFAULT_PYTHON": Path(sys.executable),
+        "PIPX_DEFAULT_BACKEND": "pip",  # as where there is no uv
         "UV_TOOL_DIR": tmp_path / "home",
         "UV_TOOL_BIN_DIR": bin,
-        "UV_CACHE_DIR": tmp_path / "cache",
+        "UV_CACHE_DIR": installers.cache,
         "UV_PYTHON": Path(sys.executable),
     }
-    run(bin / installer, *words.split(), wheel, directory=tmp_path, PIP_NO_COMPILE=NO_COMPILE, **places)
+    run(command, *words.split(), wheel, directory=tmp_path, PIP_NO_COMPILE=NO_COMPILE, **places)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
