@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import Metric
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
+from gateway.monitoring.tally import Tally
 from spool.errors import SpoolUnavailable
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit
@@ -75,6 +76,7 @@ class Metrics:
             "Tags that were not kept: over a bound, or under a name of content or of a secret",
             ["topic"],
         )
+        self._tally = Tally()
         self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
         self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
@@ -119,7 +121,7 @@ class Metrics:
 
     def body_decoded(self, by: str) -> None:
         """A body of AI telemetry was decoded: by the `server` or a `worker`."""
-        self._body_children[by].inc()
+        self._tally.add(self._body_children[by])
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
         """Show when the certificate in use ends."""
@@ -150,7 +152,7 @@ class Metrics:
         child = self._request_children.get((endpoint, status))
         if child is None:
             child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
-        child.inc()
+        self._tally.add(child)
 
     def refused(self, type: str) -> None:
         """A request was refused: `type` is that of the answer, one of a few dozen."""
@@ -165,13 +167,17 @@ class Metrics:
         self._telemetry_failures.inc()
 
     def render(self, snapshot: Snapshot) -> bytes:
-        self._snapshot.snapshot = snapshot
+        self._read(snapshot)
         return generate_latest(self.registry)
 
     def families(self, snapshot: Snapshot) -> Sequence[Metric]:
         """What `render` writes, as values."""
-        self._snapshot.snapshot = snapshot
+        self._read(snapshot)
         return tuple(self.registry.collect())
+
+    def _read(self, snapshot: Snapshot) -> None:
+        self._snapshot.snapshot = snapshot
+        self._tally.add_up()
 
 
 class Exposition:
