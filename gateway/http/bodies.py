@@ -155,12 +155,14 @@ def inflater_of(coding: str) -> Callable[[], Inflater] | None:
 
 
 def _coding(request: web.Request) -> str:
-    return request.headers.get("Content-Encoding", "").strip().lower()
+    value = request.headers.get("Content-Encoding")
+    return value.strip().lower() if value else ""
 
 
 def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
     """Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other check."""
-    if _coding(request) not in _INFLATERS and _coding(request) not in passed:
+    coding = _coding(request)
+    if coding not in _INFLATERS and coding not in passed:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
         raise Refusal(415, "unsupported_encoding", message)
 

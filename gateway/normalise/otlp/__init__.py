@@ -40,7 +40,8 @@ def normalise(
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects
-        outcome.ignored.update(part.ignored)
+        if part.ignored:
+            outcome.ignored.update(part.ignored)
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
             if number % TURN == 0:  # a metric is never cut, and may have any number of points

@@ -81,7 +81,8 @@ class _Filling(Generic[T]):
         self.part.received += 1
 
     def ignore(self, reason: str) -> None:
-        self.part.ignored[reason] += 1
+        ignored = self.part.ignored
+        ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
 
     def cut(self) -> Slice[T]:

@@ -124,8 +124,12 @@ def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Slice[Span], Non
 
 
 def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[Span]]:
-    groups = [group.scope_spans for group in request.resource_spans]
-    allowance.count(_entries(groups) + sum(len(scope.spans) for group in groups for scope in group), size)
+    items = len(request.resource_spans)
+    for resource_spans in request.resource_spans:
+        items += len(resource_spans.scope_spans)
+        for scope_spans in resource_spans.scope_spans:
+            items += len(scope_spans.spans)
+    allowance.count(items, size)
     part: Slice[Span] = Slice()
     for resource_spans in request.resource_spans:
         resource = Resource((yield from _attributes(resource_spans.resource.attributes, allowance)))
@@ -196,7 +200,7 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
                 for encoded in _points(metric):
                     point = (yield from _point(encoded, countable, allowance)) if countable.counts else None
                     if point is None:
-                        part.ignored[CANNOT_COUNT] += 1
+                        part.ignored[CANNOT_COUNT] = part.ignored.get(CANNOT_COUNT, 0) + 1
                     else:
                         part.items.append((place + part.received, point))
                     part.received += 1

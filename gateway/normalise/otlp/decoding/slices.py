@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
@@ -26,7 +25,7 @@ class Slice(msgspec.Struct, Generic[T], kw_only=True):
     received: int = 0
     items: list[tuple[int, T]] = []  # place in the payload (from 0) and item
     rejects: list[Reject] = []  # malformed items; their neighbours are kept
-    ignored: Counter[str] = msgspec.field(default_factory=Counter)  # points that cannot count
+    ignored: dict[str, int] = {}  # points that cannot count, by reason
     ended: frozenset[str] = frozenset()  # of a large payload: traces that no later slice holds a span of
 
 
