@@ -106,11 +106,12 @@ class Console:
         """What the audit list says was done."""
         return {row["action"] for row in self.ask("/audit")["audit"]}
 
-    def audit(self, impacts: Sequence[str] = ("serious", "critical")) -> list[str]:
-        """What axe finds of these impacts, a line each; under the page's own policy."""
-        self.page.evaluate(_axe() + ";0")
+    def audit(self, impacts: Sequence[str] = ("serious", "critical"), *, within: str = "html") -> list[str]:
+        """What axe finds of these impacts within an element, a line each; under the page's own policy."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(_axe() + ";0")
         found = self.page.evaluate(
-            "(rules) => axe.run(document, {runOnly: rules, resultTypes: ['violations']})", RULES
+            "([within, rules]) => axe.run(within, {runOnly: rules, resultTypes: ['violations']})", [within, RULES]
         )["violations"]
         return [
             f"{rule['impact']} {rule['id']}: {node['html'][:200]} ({node['failureSummary']})"

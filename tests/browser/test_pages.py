@@ -56,7 +56,9 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width
         if first.count():
             first.click()
             console.settle()
-            assert [] == console.audit(), f"{name}, a row open"
+            # What it opens before the page; the page behind it was looked at before. Others lead to another page.
+            opened = "dialog[open]" if console.page.locator("dialog[open]").count() else "html"
+            assert [] == console.audit(within=opened), f"{name}, a row open"
             console.screenshot(f"{name}-open-{width}-{theme}")
 
 
