@@ -145,11 +145,11 @@ async def test_names_outside_the_catalogue_are_refused(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("scope", sorted(SCOPES))
-async def test_every_scope_of_the_catalogue_may_be_granted(server: OperatorServer, scope: str) -> None:
+async def test_every_scope_of_the_catalogue_may_be_granted(server: OperatorServer) -> None:
     """Scopes: every identifier of part 5 opens exactly itself."""
-    secret = (await server.create("one", scopes=[scope]))["secret"]
-    assert {scope} == set(filter(lambda each: passes(server, secret, each), SCOPES))
+    for scope in sorted(SCOPES):
+        secret = (await server.create(f"of {scope}", scopes=[scope]))["secret"]
+        assert {scope} == {each for each in SCOPES if passes(server, secret, each)}
 
 
 @pytest.mark.asyncio

@@ -51,6 +51,13 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OperatorServer]:
+    """For all requests that nothing comes of."""
+    async with operator_server(tmp_path_factory.mktemp("one-server")) as server:
+        yield server
+
+
 async def account(server: OperatorServer, role: str = "admin", email: str = ADA) -> None:
     answer = await server.ask("POST", "/operators", {"email": email, "password": PASSWORD, "role": role})
     assert 201 == answer.status, answer.payload
@@ -91,13 +98,13 @@ async def test_a_session_opens_the_api(server: OperatorServer) -> None:
     assert (ADA, "admin", headers["X-CSRF-Token"]) == (session["actor"], session["role"], session["csrf_token"])
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "call", [call for call in OPERATOR_ADDRESSES if call.needs is not None], ids=lambda call: call.name
 )
-async def test_nothing_opens_without_a_session(server: OperatorServer, call: Any) -> None:
+async def test_nothing_opens_without_a_session(one_server: OperatorServer, call: Any) -> None:
     """Every call but the sign-in itself is 401 for a stranger."""
-    answer = await server.over_http(call.methods[0], some_path(call), {} if call.takes else None)
+    answer = await one_server.over_http(call.methods[0], some_path(call), {} if call.takes else None)
     assert (401, "signed_out") == answer.error[:2]
 
 
