@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.processes.copied import run_process, start_process
 
 CALLS = int(os.environ.get("TOLLHOUSE_SEND_CALLS", "20000"))
 ACCEPTED = re.compile(r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE)
@@ -23,18 +23,20 @@ def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) 
     calls = _file_of_calls(tmp_path / "calls.ndjson")
     environment = {**os.environ, "TOLLHOUSE_KEY": tollhouse.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [str(COMMAND), "send", str(calls), "--to", tollhouse.start()]
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = start_process(command, cwd=tmp_path, env=environment)
     wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 60, "a quarter of the calls")
     first.kill()
     first.wait()
-    second = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    second = start_process(command, cwd=tmp_path, env=environment, is_read=True)
+    assert second.stdout is not None and second.stderr is not None
     wait_for(lambda: _accepted(tollhouse) >= CALLS / 2, 60, "half of the calls")
     tollhouse.kill()
     tollhouse.start(env={"TOLLHOUSE_SERVER__LISTEN": tollhouse.url.removeprefix("http://")})
-    told, complaints = second.communicate(timeout=120)
-    assert 0 == second.returncode, complaints
+    with second.stdout as stdout, second.stderr as stderr:
+        told, complaints = stdout.read(), stderr.read()
+    assert 0 == second.wait(120), complaints
     assert re.search(r"sent before [1-9]", told), told
-    third = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    third = run_process(command, cwd=tmp_path, env=environment)
     assert f"accepted 0, ignored 0, rejected 0, sent before {CALLS}" == third.stdout.strip()
     tollhouse.wait_until_drained()
     ids = [record["request_id"] for record in tollhouse.records()]
