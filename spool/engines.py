@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spool.errors import SpoolError
 from spool.settings import POSTGRES, SQLITE, StorageSettings
-from spool.storage import Engine, Recovered, Storage, StorageOptions
+
+if TYPE_CHECKING:  # it brings everything that is kept, and whoever reads a configuration needs the names alone
+    from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 __all__ = [
     "ENGINES", "MEMORY", "POSTGRES", "SQLITE", "engine_of", "open_storage", "problems", "recover",
