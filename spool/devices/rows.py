@@ -35,7 +35,15 @@ class WriteConditions:
     most: int | None = None
 
 
-UNCONDITIONAL = WriteConditions()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWrite:
+    """In one transaction rows are replaced by id and names by name; names in `gone` and the rows `deleted` go."""
+
+    devices: Sequence[Device]
+    names: Sequence[Unenrolled]
+    gone: Collection[str]
+    deleted: Collection[str]
+    conditions: WriteConditions
 
 
 class DevicesRefused(SpoolUnavailable):
@@ -57,19 +65,10 @@ class DeviceRows(Protocol):
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
+    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        In one transaction: replace rows by id and names by name, remove names in `gone` and the rows `deleted`.
-
-        Returns the rows of `devices` that another process wrote since this one last read or wrote them, as they are
-        now, None if they are gone: they are not replaced. DevicesRefused where rows are shared and a condition fails.
+        Returns the devices of it that another process wrote since this one last read or wrote them, as they are now,
+        None if they are gone: they are not replaced. DevicesRefused where rows are shared and a condition fails.
         """
         ...
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spool.devices.batch import DeviceBatch, DeviceUpdate, conditions_of
 from spool.devices.device import Device, DeviceChange, Unenrolled, of_known
-from spool.devices.rows import DeviceRows, DevicesRefused, Expectations, TooManyDevices
+from spool.devices.rows import DeviceRows, DevicesRefused, DeviceWrite, Expectations, TooManyDevices
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
@@ -234,7 +234,7 @@ class DeviceTable:
             await self.auditor(batch.changes)
         deleted = [id for id in batch.deleted if id not in self._devices]  # others were enrolled again meanwhile
         async with self._turn:
-            moved = await self._put(batch, batch.ids, batch.names, list(batch.gone), deleted)
+            moved = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
                 self._durable.pop(id, None)
             while moved:
@@ -253,8 +253,8 @@ class DeviceTable:
         batch: DeviceBatch,
         ids: Collection[str],
         names: Collection[str] = (),
-        gone: Sequence[str] = (),
-        deleted: Sequence[str] = (),
+        gone: Collection[str] = (),
+        deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
         """Write what is in a batch of these rows and names; what may not be written is left out of it."""
         while True:
@@ -263,7 +263,9 @@ class DeviceTable:
             # A row is written with what waits for the next batch, too.
             conditions = conditions_of([batch, self._batch], [row.id for row in rows], [one.name for one in noted])
             try:
-                moved = await self._rows.write(rows, noted, gone, deleted, conditions)
+                moved = await self._rows.write(
+                    DeviceWrite(devices=rows, names=noted, gone=gone, deleted=deleted, conditions=conditions)
+                )
             except DevicesRefused as refused:
                 self._refuse(batch, refused)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import NO_EXPECTATIONS, UNCONDITIONAL, Expectations, WriteConditions
+from spool.devices.rows import NO_EXPECTATIONS, DeviceWrite, Expectations
 
 
 class MemoryDevices:
@@ -18,19 +18,12 @@ class MemoryDevices:
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return list(self._devices.values()), list(self._names.values())
 
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
-        for id in deleted:
+    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
+        for id in wanted.deleted:
             self._devices.pop(id, None)
-        self._devices.update({device.id: device for device in devices})
-        self._names.update({one.name: one for one in names})
-        for name in gone:
+        self._devices.update({device.id: device for device in wanted.devices})
+        self._names.update({one.name: one for one in wanted.names})
+        for name in wanted.gone:
             self._names.pop(name, None)
         return {}
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import UNCONDITIONAL, DevicesRefused, Expectations, WriteConditions
+from spool.devices.rows import DevicesRefused, DeviceWrite, Expectations, WriteConditions
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.bearers import ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
@@ -77,16 +77,10 @@ class PostgresDevices:
         found = await self._database.read(lambda connection: ended_bearers(connection, sql, expects, now=now))
         return frozenset(found)
 
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
+    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         database, sql = self._database, self._database.sql
-        ordered = sorted(devices, key=lambda device: device.id)
+        deleted, conditions = wanted.deleted, wanted.conditions
+        ordered = sorted(wanted.devices, key=lambda device: device.id)
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
         ends_keys = any(map(self._is_key_ended, ordered)) or bool(deleted)
         read = {device.id: self._versions.get(device.id) for device in ordered}
@@ -105,7 +99,7 @@ class PostgresDevices:
             written = self._write(connection, ordered, read, following, deleted)
             moved = sorted(read.keys() - written)
             newest = connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
-            self._write_names(connection, names, gone)
+            self._write_names(connection, wanted.names, wanted.gone)
             news = {(DEVICES, id) for id in told & (written | set(deleted))}
             if news:
                 note_changes(connection, database, news)

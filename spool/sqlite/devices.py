@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import NO_EXPECTATIONS, UNCONDITIONAL, Expectations, WriteConditions
+from spool.devices.rows import NO_EXPECTATIONS, DeviceWrite, Expectations
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 
@@ -47,21 +47,14 @@ class SqliteDevices:
 
         return await self._database.read(read)
 
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
+    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         def work(connection: sqlite3.Connection) -> None:
-            connection.executemany(_DELETE, [(id,) for id in deleted])
-            connection.executemany(_PUT, [_row(device) for device in devices])
+            connection.executemany(_DELETE, [(id,) for id in wanted.deleted])
+            connection.executemany(_PUT, [_row(device) for device in wanted.devices])
             connection.executemany(
-                _PUT_NAME, [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in names]
+                _PUT_NAME, [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in wanted.names]
             )
-            connection.executemany(_FORGET_NAME, [(name,) for name in gone])
+            connection.executemany(_FORGET_NAME, [(name,) for name in wanted.gone])
 
         try:
             await self._database.transaction(work)

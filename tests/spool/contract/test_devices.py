@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from spool.devices.device import Device, Unenrolled, is_device_id, of_known
-from spool.devices.rows import UNCONDITIONAL, DeviceRows, Expectations, TooManyDevices, WriteConditions
+from spool.devices.rows import DeviceRows, DeviceWrite, Expectations, TooManyDevices
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
 from spool.memory.devices import MemoryDevices
@@ -48,18 +48,11 @@ class Counted:
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return await self.rows.load()
 
-    async def write(
-        self,
-        devices: Sequence[Device],
-        names: Sequence[Unenrolled],
-        gone: Sequence[str],
-        deleted: Sequence[str],
-        conditions: WriteConditions = UNCONDITIONAL,
-    ) -> Mapping[str, Device | None]:
+    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         if self.broken:
             raise SpoolUnavailable("the disk is full")
-        self.writes.append(len(devices))
-        return await self.rows.write(devices, names, gone, deleted, conditions)
+        self.writes.append(len(wanted.devices))
+        return await self.rows.write(wanted)
 
     async def outlast_commits(self) -> None:
         await self.rows.outlast_commits()

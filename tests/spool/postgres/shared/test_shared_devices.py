@@ -21,6 +21,7 @@ from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
+from spool.registry.shared.bearers import key_is_good
 from spool.registry.shared.following import DEVICES
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
@@ -145,6 +146,19 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
     await there.follow()
     for node in nodes:
         assert {"revoked": ("revoked", 2.0)} == {one.id: (one.state, one.last_seen) for one in node.table.all()}
+
+
+async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]) -> None:
+    """What could not be enrolled is listed, also when it is tried again under a key that has ended."""
+    here, there = nodes
+    here.table.note_unenrolled("mill", key="k", now=5.0)
+    await here.table.flush()
+    await there.table.follow(None)
+    with pytest.raises(KeyEnded):
+        await there.table.update("mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")])
+    for node in nodes:
+        await node.table.follow(None)
+        assert ["mill"] == [one.name for one in node.table.unenrolled()]
 
 
 async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
