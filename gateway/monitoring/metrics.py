@@ -61,7 +61,7 @@ class _Registry(CollectorRegistry):
 
 
 class Metrics:
-    """Implements spool.log.Observer; every method returns at once."""
+    """Implements spool.log.protocols.Observer; every method returns at once."""
 
     def __init__(self) -> None:
         registry = self.registry = _Registry()

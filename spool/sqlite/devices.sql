@@ -1,4 +1,4 @@
--- Devices and what upstream has of them; the columns are the fields of spool.devices.Device.
+-- Devices and what upstream has of them; the columns are the fields of spool.devices.device.Device.
 CREATE TABLE devices (
     id              TEXT    PRIMARY KEY,
     state           TEXT    NOT NULL,

@@ -1,5 +1,5 @@
--- Devices and what upstream has of them; the columns are the fields of spool.devices.Device, and `row_version`, which
--- changes with every write: who writes a device says which one it read.
+-- Devices and what upstream has of them; the columns are the fields of spool.devices.device.Device, and `row_version`,
+-- which changes with every write: who writes a device says which one it read.
 CREATE TABLE {schema}.devices (
     id              text COLLATE "C" PRIMARY KEY,
     state           text COLLATE "C" NOT NULL,
