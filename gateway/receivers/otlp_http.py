@@ -18,6 +18,8 @@ from gateway.workers.jobs import SentBody
 
 SLICED: Final = 1024 * 1024  # bytes of a request whose slices take less than 50 ms, also if one item is all of it
 
+_IS_JSON: Final = {answers.JSON: True, answers.PROTOBUF: False}
+
 # What a partial success calls the items of a signal.
 MEMBERS: dict[Signal, str] = {
     "traces": "rejectedSpans",
@@ -53,12 +55,8 @@ async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:
 
 def is_json(request: web.Request) -> bool | None:
     """Whether the body says it is JSON (True), protobuf (False) or neither (None), whatever the case and parameters."""
-    match request.content_type.lower():
-        case answers.JSON:
-            return True
-        case answers.PROTOBUF:
-            return False
-    return None
+    said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly always as it stands there
+    return _IS_JSON.get(request.content_type.lower()) if said is None else said
 
 
 def check_media_type(request: web.Request) -> None:
