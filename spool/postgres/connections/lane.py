@@ -26,6 +26,8 @@ T = TypeVar("T")
 # A server that stands still while its machine answers for it: nothing but our own clock ends the wait for it.
 CANCEL_S = 2.0  # beyond `commit_timeout`, in which the server may end a commit
 LOOK_S = 1.0  # between looks at what takes long
+# The second: this process stopped between two statements, so the server ended its session, before any commit.
+LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
 OLD_PRIMARY = (
     "an old primary answers, beside one that was promoted in its place: stop it. If it is meant, restart this node"
@@ -159,7 +161,7 @@ class Lane:
             _log.error("a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context})
             if not repeatable:
                 raise translated(error) from error
-        except psycopg.OperationalError as error:
+        except LOST as error:
             if not repeatable or not sessions[-1].is_lost:
                 raise translated(error) from error
         except psycopg.Error as error:

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -152,6 +153,30 @@ async def test_a_connection_that_ended_is_made_again(database: Database, table: 
         ended.clear()
     with pytest.raises(SpoolUnavailable):
         await database.run(work)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_process_that_stopped_between_two_statements_begins_again(
+    cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
+) -> None:
+    """The server ends its session, so that it holds nobody up; that was before the commit and is no reason to fail."""
+    database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()
+    tries: list[int] = []
+
+    def work(connection: Connection) -> None:
+        inserted(database, len(tries), connection)
+        [[pid]] = connection.execute("SELECT pg_backend_pid()").fetchall()
+        tries.append(pid)
+        if len(tries) == 1:
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = '10ms'")
+            while cluster.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):
+                time.sleep(0.02)
+        connection.execute("SELECT 1")
+
+    await database.transaction(work)
+    assert [1] == await kept(database)
+    assert 2 == len(set(tries))
+    await database.close()
 
 
 @contextmanager
