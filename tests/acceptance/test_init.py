@@ -13,10 +13,13 @@ import pytest
 
 from gateway.configuration.reader import load
 from tests.acceptance.conftest import COMMAND
+from tests.processes.copied import run_process
 
 
 def init(directory: Path, *words: str, answers: str = "") -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "init", *words]
+    if not answers:
+        return run_process(command, cwd=directory)
     return subprocess.run(command, cwd=directory, input=answers, capture_output=True, text=True, timeout=60)
 
 

@@ -17,6 +17,7 @@ from gateway.monitoring.database import figures
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
 from tests.gateway.monitoring.test_metrics import DATABASE
+from tests.processes.copied import run_process
 
 RULES = ROOT / "deploy/prometheus/rules.yaml"
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
@@ -97,7 +98,7 @@ def test_the_commands_of_the_runbooks_exist() -> None:
         options = [word for word in command.split() if word.startswith("--")]
         verbs = [*words]
         while verbs:
-            done = subprocess.run([COMMAND, *verbs, "--help"], capture_output=True, text=True)
+            done = run_process([str(COMMAND), *verbs, "--help"], cwd=ROOT)
             if done.returncode == 0:
                 break
             verbs.pop()  # an argument
