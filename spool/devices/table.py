@@ -36,7 +36,7 @@ class DeviceTable:
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = None  # the one before it, until it is durable
+        self._writing: DeviceBatch | None = None  # the one before it, until its rows are written
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -241,6 +241,7 @@ class DeviceTable:
                 for id, newest in moved.items():
                     self._take(id, newest)
                 moved = await self._put(batch, moved.keys())
+            self._writing = None  # what is read from here on has these changes
         await self._rows.outlast_commits()  # meanwhile others' changes are read
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:

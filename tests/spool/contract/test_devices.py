@@ -67,6 +67,22 @@ class Counted:
         return await self.rows.names()
 
 
+class EndedSlowly(Counted):
+    """Rows that another process changes while commits under ended keys are waited for."""
+
+    def __init__(self, rows: DeviceRows) -> None:
+        super().__init__(rows)
+        self.waits, self.may_end = asyncio.Event(), asyncio.Event()
+        self.changed: dict[str, Device | None] = {}
+
+    async def outlast_commits(self) -> None:
+        self.waits.set()
+        await self.may_end.wait()
+
+    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return self.changed
+
+
 @pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
     if request.param == "memory":
@@ -298,3 +314,24 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
     assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
     await table.update("a", of_known(lambda known: replace(known, user="ada")), most=1)
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
+
+
+@pytest.mark.asyncio
+async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
+    """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
+    rows = EndedSlowly(MemoryDevices())
+    rows.may_end.set()
+    table = await DeviceTable.open(rows)
+    for id in ("revoked", "deleted"):
+        await table.keep(device(id, has_key=True))
+    again = {id: device(id, has_key=True, generation=1) for id in ("revoked", "deleted")}
+    rows.waits.clear()
+    rows.may_end.clear()
+    ending = asyncio.gather(table.keep(device("revoked", has_key=True, state="revoked")), table.delete(["deleted"], []))
+    await rows.waits.wait()
+    rows.changed = dict(again)
+    await table.follow(["revoked", "deleted"])
+    rows.may_end.set()
+    await ending
+    assert again == {id: table.find(id) for id in again}
+    await table.close()
