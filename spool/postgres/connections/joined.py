@@ -53,7 +53,7 @@ class JoinedTransaction:
         is_committing = False
         self.connection.commits_since = time.monotonic()
         try:
-            with self.connection.pipeline():
+            with self.connection.pipeline() as pipeline:
                 yield
                 if in_two_steps:
                     self.connection.execute(WAITS_FOR_NOBODY)
@@ -61,6 +61,7 @@ class JoinedTransaction:
                 done.execute(b"COMMIT")
                 if in_two_steps:
                     self.connection.execute(BARRIER)
+                    pipeline.sync()  # it waits here: the names are to be those of behind its wait
                 names = self.connection.execute(STANDBY_NAMES) if needs_standby else None
         except psycopg.OperationalError as error:
             # In a transaction that has failed nothing was committed: a statement before COMMIT did.

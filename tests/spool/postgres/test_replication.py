@@ -8,7 +8,7 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, Unconfirmed
-from tests.spool.postgres_cluster import Pair
+from tests.spool.postgres_cluster import STANDBY, Pair
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,6 +24,13 @@ def insert_joined(transaction: JoinedTransaction, n: int) -> None:
     with transaction.begun():
         transaction.connection.execute("SELECT 1")
     with transaction.committed():
+        insert(transaction.connection, n)
+
+
+def insert_in_two_steps(transaction: JoinedTransaction, n: int) -> None:
+    with transaction.begun():
+        transaction.connection.execute("SELECT 1")
+    with transaction.committed(in_two_steps=True, needs_standby=True):
         insert(transaction.connection, n)
 
 
@@ -72,6 +79,14 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         with pytest.raises(CommitUnknown):
             await waiting
 
+    waiting = asyncio.create_task(patient.append.joined(lambda transaction: insert_in_two_steps(transaction, 50)))
+    while not await asyncio.to_thread(pair.primary.execute, WAITING):
+        pass
+    await asyncio.to_thread(pair.primary.change, synchronous_standby_names="")
+    with pytest.raises(Unconfirmed, match="the standby is gone"):
+        await waiting
+    await asyncio.to_thread(pair.primary.change, synchronous_standby_names=STANDBY)
+
     pair.standby.start()
     await patient.transaction(lambda connection: insert(connection, 5))
     pair.primary.stop()
@@ -89,6 +104,7 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         6,
         30,
         40,
+        50,
     ]  # the standby had taken up what it missed before it confirmed 5
     for one in (database, patient):
         await one.close()
