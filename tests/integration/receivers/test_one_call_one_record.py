@@ -36,6 +36,7 @@ from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run
 from tests.gateway.normalise.otlp.payloads import traces
+from tests.integration.order.running import ORDERS
 from tests.integration.reports import (
     MadeCall,
     Report,
@@ -317,7 +318,7 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
     await assert_books_balance(log)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
     """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
@@ -325,7 +326,7 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
         asyncio.run(live(history, Path(root)))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
 def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str, Report]], uncounted: str) -> None:
     """Its reports fill the record that counts, or stand beside it when they came first."""
@@ -333,7 +334,7 @@ def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str
         asyncio.run(live(history, Path(root), uncounted=uncounted))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_no_call_is_forgotten_over_a_stop(history: list[tuple[str, Report]]) -> None:
     """Whatever the report that comes after it: the record stays as it was, and nothing is counted again."""
