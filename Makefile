@@ -69,6 +69,8 @@ test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp  ## the w
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
+# A plugin of one test in test-api, which takes a second to load.
+WITHOUT := -p no:schemathesis
 PROGRAM := tests/acceptance
 DEPLOY := tests/bench tests/clients tests/deploy
 BROWSER := tests/browser
@@ -76,25 +78,25 @@ FAULTS := tests/faults
 API := tests/integration/api tests/integration/mcp tests/integration/operator
 INTEGRATION := tests/integration
 test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(PROGRAM)
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(PROGRAM)
 
 test-deploy: $(VENV)/test.stamp $(VENV)/promtool.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(DEPLOY)
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(DEPLOY)
 
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(BROWSER)
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(BROWSER)
 
 test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(FAULTS)
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(FAULTS)
 
 test-integration: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
 
 test-api: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
+	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
