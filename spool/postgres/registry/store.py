@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
@@ -36,6 +37,8 @@ class PostgresRegistry:
         self._database = database
         self.ends_keys = False
         self._own: set[int] = set()  # changes of this process: its memory follows them by itself
+        self._outlasting = asyncio.Lock()
+        self._waits = self._outlasted = 0  # for commits: how many have begun, and the newest that came to its end
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
@@ -53,7 +56,13 @@ class PostgresRegistry:
         return result
 
     async def outlast_commits(self) -> None:
-        await outlast_commits(self._database)
+        """On one connection, whoever asks: a wait that begins later is for all who ask before it."""
+        wanted = self._waits + 1
+        async with self._outlasting:
+            if self._outlasted < wanted:
+                self._waits = begun = self._waits + 1
+                await outlast_commits(self._database)
+                self._outlasted = begun
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database

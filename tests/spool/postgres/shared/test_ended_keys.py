@@ -18,7 +18,7 @@ from spool.log.partial_reports import Expectation
 from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.registry import bearers
+from spool.postgres.registry import bearers, store
 from spool.postgres.registry.bearers import ended_bearers, hold_keys
 from spool.postgres.registry.rows import PostgresRegistryRows
 from spool.postgres.registry.store import PostgresRegistry
@@ -169,6 +169,30 @@ async def test_who_ends_one_holds_up_nobody_here(
         assert not ending.done()
         keeping.commit()
         await ending
+
+
+async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had ended."""
+    begun, goes_on = 0, asyncio.Semaphore(0)
+
+    async def outlast(database: object) -> None:
+        nonlocal begun
+        begun += 1
+        await goes_on.acquire()
+
+    monkeypatch.setattr(store, "outlast_commits", outlast)
+    registry = PostgresRegistry(None)  # type: ignore[arg-type]
+    waiting = [asyncio.create_task(registry.outlast_commits()) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert 1 == begun
+    goes_on.release()
+    await waiting[0]
+    while begun == 1:  # noqa: ASYNC110 - the next one begins
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting[1:])
+    goes_on.release()
+    await asyncio.gather(*waiting)
+    assert 2 == begun
 
 
 async def test_a_key_that_was_only_edited_is_good(
