@@ -1,6 +1,8 @@
-"""A refused request, before it is encoded as its endpoint answers."""
+"""A refused request, before it is encoded as its endpoint answers; errors of the system in words."""
 
 from __future__ import annotations
+
+import os
 
 
 class Refusal(Exception):
@@ -23,3 +25,8 @@ class BadPayload(Refusal):
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)
+
+
+def reason_of(error: OSError) -> str:
+    """What the system says of it, without numbers and addresses."""
+    return (os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)).lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,7 +18,8 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.errors import BadPayload, Refusal
+from gateway.configuration.sections import split_address
+from gateway.errors import BadPayload, Refusal, reason_of
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
@@ -54,27 +56,56 @@ class GrpcServer:
         `exports` are the services by name: see the functions `exports`, `waiting` and `refusals`. `reuse_port`: another
         process of this user that says so, too, may listen on the same address.
         """
-        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes, max_connections, reuse_port))
-        self._server.add_generic_rpc_handlers([_service(name, export) for name, export in exports.items()])
+        self._exports = exports
+        self._reuse_port = reuse_port
+        self._options = _options(max_bytes, max_connections, reuse_port)
+        self._server: grpc.aio.Server | None = None
         self.address = ""
 
     async def start(self, address: str, certificate: Certificate | None) -> None:
-        """Listen. OSError if the address is in use."""
+        """Listen. OSError if the address is in use or not of this machine."""
+        try:
+            check_free(address, reuse_port=self._reuse_port)
+        except OSError as error:
+            raise OSError(f"cannot listen on {address} for gRPC: {reason_of(error)}") from error
+        self._server = server = grpc.aio.server(options=self._options)
+        server.add_generic_rpc_handlers([_service(name, export) for name, export in self._exports.items()])
         try:
             if certificate is None:
-                port = self._server.add_insecure_port(address)
+                port = server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, _credentials(certificate))
+                port = server.add_secure_port(address, _credentials(certificate))
         except RuntimeError as error:
-            raise OSError(
-                f"cannot listen on {address} for gRPC: the address is in use or not of this machine"
-            ) from error
-        await self._server.start()
+            raise OSError(f"cannot listen on {address} for gRPC: another program was faster") from error
+        await server.start()
         self.address = f"{address.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls at once; those in hand may finish."""
-        await self._server.stop(grace_s)
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+
+def check_free(address: str, *, reuse_port: bool) -> None:
+    """
+    OSError if none of the addresses that a name stands for can be listened on; gRPC takes those that can.
+
+    gRPC does not say why it could not, and sometimes aborts the process when it ends after that.
+    """
+    host, number = split_address(address)
+    errors = []
+    for family, kind, protocol, _, where in socket.getaddrinfo(host, number, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                tried.bind(where)
+            except OSError as error:
+                errors.append(error)
+            else:
+                return
+    raise errors[0]
 
 
 def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:

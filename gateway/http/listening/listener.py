@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from typing import Any
 
@@ -12,7 +11,7 @@ from aiohttp import web, web_response
 
 from gateway.attempts import neighbourhood
 from gateway.configuration.sections import ServerSettings, is_loopback, split_address
-from gateway.errors import Refusal
+from gateway.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.exact_paths import by_exact_path
@@ -182,8 +181,7 @@ class Listener:
                 backlog=BACKLOG,
             )
         except OSError as error:
-            reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-            raise OSError(f"cannot listen on {address}: {reason}") from error
+            raise OSError(f"cannot listen on {address}: {reason_of(error)}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.address = f"{address.rpartition(':')[0]}:{self.port}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from gateway.receivers.otlp_grpc import GrpcServer
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
 from tests.integration.certificates import Certificates
@@ -337,3 +339,21 @@ async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> N
         tracemalloc.stop()
         gc.enable()
     assert held < rounds * size / 2
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:{taken}", "address already in use"),
+        ("192.0.2.1:0", "cannot assign requested address"),
+        ("nowhere.invalid:0", "name"),
+    ],
+)
+async def test_an_address_that_cannot_be_had_is_named_with_the_reason(address: str, reason: str) -> None:
+    """GRPC, which gives no reason, is not begun for it; nothing has to be stopped afterwards."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = GrpcServer({}, max_bytes=1024, max_connections=1)
+        address = address.format(taken=taken.getsockname()[1])
+        with pytest.raises(OSError, match=f"cannot listen on {address} for gRPC: .*{reason}"):
+            await server.start(address, None)
+    await server.stop(0.0)
