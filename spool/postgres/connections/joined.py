@@ -61,7 +61,8 @@ class JoinedTransaction:
                 done.execute(b"COMMIT")
                 if in_two_steps:
                     self.connection.execute(BARRIER)
-                    pipeline.sync()  # it waits here: the names are to be those of behind its wait
+                if in_two_steps and needs_standby:
+                    pipeline.sync()  # the barrier's wait ends here, and the names are to be those of behind it
                 names = self.connection.execute(STANDBY_NAMES) if needs_standby else None
         except psycopg.OperationalError as error:
             # In a transaction that has failed nothing was committed: a statement before COMMIT did.
