@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import Metric
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
-from gateway.monitoring.tally import Tally
 from spool.errors import SpoolUnavailable
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit
@@ -76,7 +75,6 @@ class Metrics:
             "Tags that were not kept: over a bound, or under a name of content or of a secret",
             ["topic"],
         )
-        self._tally = Tally()
         self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
         self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
@@ -121,7 +119,7 @@ class Metrics:
 
     def body_decoded(self, by: str) -> None:
         """A body of AI telemetry was decoded: by the `server` or a `worker`."""
-        self._tally.add(self._body_children[by])
+        self._body_children[by].inc()
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
         """Show when the certificate in use ends."""
@@ -152,7 +150,7 @@ class Metrics:
         child = self._request_children.get((endpoint, status))
         if child is None:
             child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
-        self._tally.add(child)
+        child.inc()
 
     def refused(self, type: str) -> None:
         """A request was refused: `type` is that of the answer, one of a few dozen."""
@@ -167,17 +165,13 @@ class Metrics:
         self._telemetry_failures.inc()
 
     def render(self, snapshot: Snapshot) -> bytes:
-        self._read(snapshot)
+        self._snapshot.snapshot = snapshot
         return generate_latest(self.registry)
 
     def families(self, snapshot: Snapshot) -> Sequence[Metric]:
         """What `render` writes, as values."""
-        self._read(snapshot)
-        return tuple(self.registry.collect())
-
-    def _read(self, snapshot: Snapshot) -> None:
         self._snapshot.snapshot = snapshot
-        self._tally.add_up()
+        return tuple(self.registry.collect())
 
 
 class Exposition:

@@ -104,21 +104,6 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     assert b"something_created" in generate_latest(other)
 
 
-def test_requests_count_once_however_often_they_are_read() -> None:
-    """As text and as values; those that come between two readings are added."""
-    metrics, snapshot = Metrics(), Snapshot(stats=STATS)
-    series = "tollhouse_requests_total", (("endpoint", "otlp/traces"), ("status", "200"))
-    counts = []
-    for more in (2, 0, 1):
-        for _ in range(more):
-            metrics.requests("otlp/traces", 200)
-            metrics.body_decoded("worker")
-        families = {sample.name: sample for family in metrics.families(snapshot) for sample in family.samples}
-        assert families["tollhouse_requests_total"].value == families["tollhouse_decoded_bodies_total"].value
-        counts.append(samples(metrics.render(snapshot))[series])
-    assert [2, 2, 3] == counts
-
-
 def test_sources_that_senders_name_are_bounded() -> None:
     """A sender that makes up names cannot make up series without end; its records are counted all the same."""
     metrics = Metrics()
