@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.errors import SerializationFailure
 
 from spool.clock import Clock
 from spool.postgres.database import Database
@@ -410,8 +411,19 @@ class Schemas:
         statements += [f"DELETE FROM {schema.name}.{name}" for name in sorted(made - {"facts"})]
         statements.append(f"DELETE FROM {schema.name}.facts WHERE name NOT IN ('version', 'oldest_node')")
         statements += [f"ALTER SEQUENCE {schema.name}.{name} RESTART" for name, kind in found if kind == "S"]
-        self._connection.execute(";\n".join([*statements, *first]).encode())
+        text = ";\n".join([*statements, *first]).encode()
+        while not self._empty(schema.name, text):
+            pass
         self._free.append(schema)
+
+    def _empty(self, name: str, statements: bytes) -> bool:
+        """False if somebody wrote meanwhile: what a killed process had sent is still carried out."""
+        self._connection.execute(END_HOLDERS, (name,))
+        try:
+            self._connection.execute(statements)
+        except SerializationFailure:
+            return False
+        return True
 
     def close(self) -> None:
         self._connection.close()
@@ -420,6 +432,12 @@ class Schemas:
 KINDS = """
     SELECT c.relname, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'S')"""
+
+END_HOLDERS = """
+    SELECT pg_terminate_backend(pid, 10000)
+      FROM (SELECT DISTINCT l.pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+              JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = %s AND l.pid <> pg_backend_pid()) AS holders"""
 
 
 def first_state(schema: str) -> tuple[set[str], list[str]]:
