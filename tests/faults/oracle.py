@@ -39,6 +39,7 @@ class Oracle:
         self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
         self.latencies_s: list[float] = []
         self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
+        self.refusals: list[int] = []  # of each sender, until now: what it had acknowledged before is written down
         self.places: dict[str, int] = {}  # of each acknowledged call: `place` when it was acknowledged
         self.key = key
         self._rng = rng
@@ -99,6 +100,7 @@ class Oracle:
         """
         stop = threading.Event()
         self._in_flight += [None] * (senders - len(self._in_flight))
+        self.refusals += [0] * (senders - len(self.refusals))
         threads = [threading.Thread(target=self._run, args=(n, url, pause_s, stop)) for n in range(senders)]
         for thread in threads:
             thread.start()
@@ -124,6 +126,8 @@ class Oracle:
                 return  # killed
             if done:
                 self._in_flight[place] = None
+            else:
+                self.refusals[place] += 1
             stop.wait(pause_s if done else 0.02)
 
     def _digits(self, count: int) -> str:

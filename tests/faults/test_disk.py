@@ -61,6 +61,12 @@ def wait_until_refused(site: FaultSite, what: str) -> None:
     wait_for(lambda: refused(site), 60, what)
 
 
+def wait_until_senders_are_refused(site: FaultSite) -> None:
+    """Each of them: what was acknowledged a moment before has been written down by then."""
+    before = list(site.oracle.refusals)
+    wait_for(lambda: all(map(int.__gt__, site.oracle.refusals, before)), 60, "every sender is refused")
+
+
 def wait_until_forwarded(site: FaultSite) -> None:
     """Everything acknowledged is upstream and in the archive."""
     names = site.oracle.acknowledged.keys()
@@ -173,6 +179,7 @@ def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sit
             time.sleep(rng.uniform(0.2, 0.6))
             data.rename(aside)
             wait_until_refused(site, "it is noticed")
+            wait_until_senders_are_refused(site)
             taken = len(site.oracle.acknowledged)
             time.sleep(rng.uniform(0.1, 0.4))
             assert taken == len(site.oracle.acknowledged)
