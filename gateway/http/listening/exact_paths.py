@@ -2,7 +2,7 @@
 The way of a request to its handler, without the search of aiohttp's router where there is nothing to search for.
 
 A path without parameters that takes every method is found by its text. What is behind it is the same match that the
-router makes, except that it is made once and not for each request: a twentieth of what a small request costs.
+router makes, except that it is made once and not for each request: 4 % of the loop's time where requests are small.
 """
 
 from __future__ import annotations

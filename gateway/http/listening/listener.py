@@ -139,7 +139,6 @@ class Listener:
         connections: Connections | None = None,
     ) -> None:
         """Without `connections` their number is not bounded."""
-        self._application = application
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
@@ -166,7 +165,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
         assert web_server is not None  # setup made it
-        web_server.request_handler = by_exact_path(self._application, web_server.request_handler)
+        web_server.request_handler = by_exact_path(self._runner.app, web_server.request_handler)
 
         def connection() -> Connection:
             return Connection(web_server, self._connections, loop=loop, **self._settings)
