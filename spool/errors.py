@@ -51,6 +51,9 @@ class SpoolFromTheFuture(SpoolError):
     """The files were written by a newer version: the operator upgrades or restores a backup."""
 
 
+NOT_FINISHED = "is a copy that was not finished: run tollhouse storage copy or import again, whichever made it"
+
+
 class UnfinishedCopy(SpoolError):
     """What is there is a copy of another storage that was not finished: the operator makes it again."""
 

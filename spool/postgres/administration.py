@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from spool.errors import NotAllowed
+from spool.errors import NOT_FINISHED, NotAllowed
 from spool.postgres.address import make_secret_file, open_database, problems, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree, change_settings, read_incarnation, read_settings
@@ -69,7 +69,7 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
     if not version:
         problem = "the schema is not made yet: run tollhouse storage init"
     elif is_unfinished:
-        problem = "the schema is a copy that was not finished: run tollhouse storage copy again"
+        problem = f"the schema {NOT_FINISHED}"
     elif storage.durability == REPLICATED and not standbys:
         problem = (
             "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from spool.errors import SpoolUnavailable, UnfinishedCopy
+from spool.errors import NOT_FINISHED, SpoolUnavailable, UnfinishedCopy
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import UNFINISHED
 
@@ -33,10 +33,7 @@ async def is_marked(database: Database) -> bool:
 async def check_finished(database: Database) -> None:
     """UnfinishedCopy where a copy has not come to its end."""
     if await is_marked(database):
-        raise UnfinishedCopy(
-            f"the schema {database.name} is a copy that was not finished: run tollhouse storage copy again, or "
-            "drop the schema"
-        )
+        raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
 async def finish(database: Database) -> None:

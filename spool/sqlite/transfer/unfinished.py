@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from spool.directories import flush_directory
-from spool.errors import NotAllowed, SpoolUnavailable, UnfinishedCopy
+from spool.errors import NOT_FINISHED, NotAllowed, SpoolUnavailable, UnfinishedCopy
 from spool.sqlite.directory import LOCK_FILE
 
 MARK = "unfinished-copy"
@@ -19,9 +19,7 @@ def check_finished(directory: Path) -> None:
     except OSError as error:
         raise SpoolUnavailable(f"the data directory {directory} cannot be used: {error.strerror}") from error
     if is_marked:
-        raise UnfinishedCopy(
-            f"{directory} is a copy that was not finished: run tollhouse storage copy again, or remove the directory"
-        )
+        raise UnfinishedCopy(f"{directory} {NOT_FINISHED}, or remove the directory")
 
 
 def check_free(directory: Path) -> None:
