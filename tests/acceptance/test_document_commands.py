@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.configuration.reader import load
-from tests.acceptance.conftest import COMMAND, ROOT
+from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
+from tests.processes.copied import command_in
 
 DOCUMENTS = ("README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md")
 CONFIGURATIONS = ("README.md", "docs/operations/index.md", "docs/notifications.md")
@@ -26,9 +27,12 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     reader = tollhouse.directory / "reader"  # commands without --config use ./tollhouse-data
     reader.mkdir()
     (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
+    commands = tollhouse.directory / "commands"
+    commands.mkdir()
+    number = command_in(commands)
     env = {
         **os.environ,
-        "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+        "PATH": f"{commands}:{os.environ['PATH']}",
         "TOLLHOUSE_KEY": key,
         "TOLLHOUSE_URL": tollhouse.start(),
         "XDG_STATE_HOME": str(reader / "state"),
@@ -37,8 +41,9 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     for block in blocks((ROOT / document).read_text()):
         if block.language == "sh":
             done = subprocess.run(
-                ["bash", "-euc", block.text], cwd=reader, env=env, capture_output=True, text=True, timeout=600
-            )
+                ["bash", "-euc", block.text], cwd=reader, env=env, capture_output=True, text=True, timeout=600,
+                pass_fds=[number],
+            )  # fmt: skip
             assert 0 == done.returncode, f"{block.text}\n{done.stdout}\n{done.stderr}"
             printed, ran = done.stdout, ran + 1
         elif block.language == "json":

@@ -121,6 +121,22 @@ def run_process(
         return subprocess.CompletedProcess(command, code, printed, complaints.result())
 
 
+def command_in(directory: Path) -> int:
+    """
+    Write a `tollhouse` for the PATH of shells, which has copies do its work.
+
+    Returns the number of an open file that the shell has to be given (`pass_fds`).
+    """
+    number = _loaded().number
+    command = directory / COMMAND.name
+    command.write_text(
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from tests.processes.asking import ask\nask({number}, {str(COMMAND)!r})\n"
+    )
+    command.chmod(0o755)
+    return number
+
+
 def _is_copyable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     is_ours = command[0] == str(COMMAND) or tuple(command[:2]) == (sys.executable, "-m")
     return sys.platform == "linux" and is_ours and _read_first(environment) == _read_first({**SEARCHED, **os.environ})
@@ -144,6 +160,11 @@ class _LoadedProcess:
                 pass_fds=[theirs.fileno()],
             )
         atexit.register(self._close)
+
+    @property
+    def number(self) -> int:
+        """Of the socket on which it is asked."""
+        return self._socket.fileno()
 
     def copy(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], is_read: bool) -> CopiedProcess:
         told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -2,8 +2,8 @@
 The process that is copied: it has imported what commands need, and becomes one in each copy of itself.
 
 `python -m tests.processes.loaded SOCKET` is asked on the socket with that number. A request names a command, its
-directory and its environment; with it come a socket, on which the copy's id and later its exit code are told, and where
-the command prints.
+directory and its environment; with it come a socket, on which the copy's id and later its exit code are told, where the
+command prints, and what it reads. Who closes that socket ends the copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import orjson
 COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = ("gateway.cli.serve", "gateway.cli.agent", "gateway.offline", "spool.sqlite.storage")
 MESSAGE_BYTES = 1 << 18
-MOST_NUMBERS = 3
+MOST_NUMBERS = 4
 
 
 class Request(NamedTuple):
@@ -51,7 +51,9 @@ class Copies:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks ends the copies
         while True:
-            ready, _, _ = select.select([self._requests, self._woken], [], [])
+            ready, _, _ = select.select([self._requests, self._woken, *self._running.values()], [], [])
+            for pid in [pid for pid, told in self._running.items() if told in ready]:
+                self._end(pid)
             if self._woken in ready:
                 self._woken.recv(MESSAGE_BYTES)
                 self._tell_ends()
@@ -59,29 +61,35 @@ class Copies:
                 asked, numbers, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, MOST_NUMBERS)
                 if not asked:
                     return None
-                told, *printed = numbers
+                told, *files = numbers
                 pid = os.fork()
                 if pid == 0:
                     os.close(told)
                     self._leave()
-                    _print_to(printed)
+                    _use(files)
                     return Request(**orjson.loads(asked))
                 self._tell_start(pid, socket.socket(fileno=told))
-                for number in printed:
+                for number in files:
                     os.close(number)
 
     def _tell_start(self, pid: int, told: socket.socket) -> None:
         os.setpgid(pid, pid)
-        told.send(b"%d" % pid)
         self._running[pid] = told
+        with suppress(OSError):  # whoever asked may have ended
+            told.send(b"%d" % pid)
+
+    def _end(self, pid: int) -> None:
+        """Whoever asked for it has ended."""
+        self._running.pop(pid).close()
+        os.killpg(pid, signal.SIGKILL)
 
     def _tell_ends(self) -> None:
-        while self._running:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            with self._running.pop(pid) as told, suppress(OSError):  # whoever asked may have ended
-                told.send(b"%d" % os.waitstatus_to_exitcode(status))
+        with suppress(ChildProcessError):  # there is none
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if told := self._running.pop(pid, None):
+                    with told, suppress(OSError):
+                        told.send(b"%d" % os.waitstatus_to_exitcode(status))
 
     def _leave(self) -> None:
         """A copy has none of this, and takes signals as a new process does."""
@@ -92,9 +100,10 @@ class Copies:
             one.close()
 
 
-def _print_to(numbers: Sequence[int]) -> None:
+def _use(numbers: Sequence[int]) -> None:
+    """Of standard output, standard error, and standard input, which is empty unless it is given."""
     numbers = numbers or [os.open(os.devnull, os.O_WRONLY) for _ in range(2)]
-    for place, number in enumerate(numbers, start=1):
+    for place, number in zip((1, 2, 0), numbers, strict=False):
         os.dup2(number, place)
         os.close(number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.copied import CopiedProcess, start_process
+from spool.sqlite.directory import LOCK_FILE
+from tests.processes.copied import CopiedProcess, command_in, start_process
 from tests.processes.loaded import COMMAND
 
 
@@ -43,3 +45,35 @@ def test_it_ends_by_a_signal(tmp_path: Path) -> None:
                 process.wait(0.001)
             process.send_signal(number)
             assert (code, code) == (process.wait(60), process.poll())
+
+
+def test_a_shell_has_copies(tmp_path: Path) -> None:
+    """The command in its PATH reads, prints, is ended and ends as the installed one; who kills it ends its copy."""
+    number = command_in(tmp_path)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TOLLHOUSE_SERVER__LISTEN": "127.0.0.1:0"}
+
+    def shell(script: str, answers: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=env,
+            pass_fds=[number],
+            input=answers,
+            capture_output=True,
+            text=True,
+        )
+
+    done = shell("tollhouse init --ask && grep ^listen tollhouse.toml", answers="127.0.0.1:9\n\n\n")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert 'listen = "127.0.0.1:9"' == done.stdout.splitlines()[-1]
+    done = shell("tollhouse keys show nobody; echo $?")
+    assert (True, "2\n") == ("nobody" in done.stderr, done.stdout)
+    served = """
+        tollhouse serve --data {name} --grpc-listen '' >{name}.out &
+        until grep -qs ^listening {name}.out; do sleep 0.1; done
+        kill {how} $!; wait $!
+    """
+    assert 0 == shell(served.format(name="one", how="")).returncode
+    assert 128 + signal.SIGKILL == shell(served.format(name="two", how="-9")).returncode
+    with (tmp_path / "two" / LOCK_FILE).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # once its copy has ended

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND, ROOT
+from tests.acceptance.conftest import ROOT
 from tests.acceptance.payloads import post, request, span
+from tests.processes.copied import command_in
 
 DOCUMENTS = sorted((ROOT / "docs/operations").glob("*.md"))
 
@@ -29,13 +30,17 @@ def test_the_commands_of_a_document_run(installations: Any, document: Any) -> No
     assert scripts
     assert one.process is not None
     own = {"PID": str(one.process.pid), "TOLLHOUSE_URL": one.url, "TOLLHOUSE_KEY": key}
-    env = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}", **own}
+    commands = one.directory / "commands"
+    commands.mkdir()
+    number = command_in(commands)
+    env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", **own}
     printed = one.directory / "printed"
     for script in scripts:
         with printed.open("w") as file:  # a pipe would stay open with what is started in the background
             shell = subprocess.Popen(
-                ["bash", "-euc", script], cwd=one.directory, env=env, stdout=file, stderr=file, start_new_session=True
-            )
+                ["bash", "-euc", script], cwd=one.directory, env=env, stdout=file, stderr=file, start_new_session=True,
+                pass_fds=[number],
+            )  # fmt: skip
             try:
                 assert 0 == shell.wait(600), f"{script}\n{printed.read_text()}"
                 if "--take-over" in script:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.cli.completion import SHELLS
+from tests.processes.copied import command_in
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -32,7 +32,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
         (("keys", "create", "--nam"), "--name"),
     ],
 )
-def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str) -> None:
+def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: str, tmp_path: Path) -> None:
     """With the script evaluated as the manual says."""
     script = f"""
         eval "$(tollhouse completion bash)"
@@ -40,6 +40,7 @@ def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: 
         _tollhouse_completion tollhouse
         echo "${{COMPREPLY[@]}}"
     """
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(("bash", "-c", script), env=environ, capture_output=True, text=True)
+    number = command_in(tmp_path)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(("bash", "-c", script), env=environ, pass_fds=[number], capture_output=True, text=True)
     assert (completed, "") == (done.stdout.strip(), done.stderr)
