@@ -159,13 +159,24 @@ class Tollhouse:
         self.stop(signal.SIGKILL, code=None)
 
     def records(self) -> list[dict[str, Any]]:
-        """The record file, line by line; a torn last line is an error."""
-        if not self.archive.exists():
-            return []
-        return [json.loads(line) for line in self.archive.read_text().splitlines()]
+        """
+        The record file, line by line; a torn last line is an error, unless a running server ends it.
+
+        What is acknowledged is in the spool, and in this file once the route is drained: see `wait_until_drained`.
+        """
+        text = b""
+
+        def is_whole() -> bool:
+            nonlocal text
+            text = self.archive.read_bytes() if self.archive.exists() else b""
+            return not text or text.endswith(b"\n")
+
+        if not is_whole() and self.process is not None:
+            wait_for(is_whole, 60, "the end of the last line")
+        return [json.loads(line) for line in text.split(b"\n") if line]
 
     def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 120.0) -> None:
-        """Until the route's queue is empty."""
+        """Until everything that was acknowledged has left by the route: before a stop, what is to be read after it."""
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
     def queued(self, route: str) -> int:

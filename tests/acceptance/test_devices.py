@@ -117,7 +117,8 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     row = shown(far, "laptop-1")
     assert ("mill", "ada") == (row["hostname"], row["user"])
     assert datetime.fromisoformat(row["enrolled"]) <= datetime.fromisoformat(row["last_heartbeat"])
-    assert {"id": "laptop-1", "sent": True, "held": None} == shown(near, "laptop-1")["upstream"]
+    sent = {"id": "laptop-1", "sent": True, "held": None}  # known once the upstream's answer has arrived
+    wait_for(lambda: shown(near, "laptop-1")["upstream"] == sent, 60, "the answer to the heartbeat")
 
 
 def shown(tollhouse: Tollhouse, id: str) -> dict[str, Any]:
@@ -137,6 +138,7 @@ def test_the_operators_commands(installations: Any) -> None:
     tollhouse.run("devices", "revoke", "d1")
     assert 401 == post(tollhouse.url, request([span("chatcmpl-" + "b" * 24)]), key).status
     assert 410 == ask(tollhouse, "heartbeat", fleet, device_id="d1")[0]
+    tollhouse.wait_until_drained()
     tollhouse.stop()
     tollhouse.run("devices", "label", "d1", "team=search", "floor=3")
     tollhouse.run("devices", "label", "d1", "floor=")
