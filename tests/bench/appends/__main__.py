@@ -78,16 +78,23 @@ def bench(count: int, seconds: float, out: Path) -> None:
             with writers(Path(work), pair) as found:
                 servers = pair.primary, pair.standby
                 figures = rounds(found, servers, count=count, seconds=seconds, groups=(SMALL, LARGE))
-                sizes = bytes_on_disk(found, pair.primary, ALONE)
+                record_b, id_b = bytes_on_disk(found, pair.primary, ALONE)
         finally:
             pair.stop()
     (out / "appends.json").write_text(
-        json.dumps({"machine": machine(), "rounds": [asdict(one) for one in figures]}, indent=1)
+        json.dumps(
+            {
+                "machine": machine(),
+                "disk": {"record_bytes": round(record_b), "id_bytes": round(id_b, 1)},
+                "rounds": [asdict(one) for one in figures],
+            },
+            indent=1,
+        )
     )
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(table(figures) + "\n")
     click.echo("| figure | target | seen |\n|---|---|---|")
-    for row in targets(figures, *sizes):
+    for row in targets(figures, record_b, id_b):
         click.echo(f"| {' | '.join(row)} |")
 
 

@@ -1,7 +1,7 @@
 """
-`python -m tests.bench.sizing [server.json]`: compute the tables of docs/sizing.md from docs/sizing-figures.json.
+`python -m tests.bench.sizing [server.json] [appends.json]`: compute the tables of docs/sizing.md.
 
-With the JSON of a benchmark the constants that it measured are taken over first.
+They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are taken over first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from spool.engines import POSTGRES
 from tests.acceptance.conftest import ROOT
+from tests.bench.appends.measuring import AppendFigures, medians, of
 from tests.bench.sizing.computing import SizingFigures, carried, figures_of, limits, needs
 from tests.bench.sizing.shared import SharedFigures, shared_figures_of, shared_limits, shared_needs
 
@@ -33,11 +35,27 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
         ]
         if found:
             cpu_us[spans] = round(statistics.median(found), 1)
-    about = measured["machine"]
+    return document | {"cpu_us": cpu_us} | _measured_on(measured["machine"])
+
+
+def appends_taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk."""
+    figures = [AppendFigures(**one) for one in measured["rounds"]]
+    by_group = {
+        str(group): medians(of(figures, POSTGRES, 1, group)) for group in dict.fromkeys(one.group for one in figures)
+    }
+    constants = {
+        constant: {group: round(found[column], 2) for group, found in by_group.items()}
+        for constant, column in (("append_us", "writer_us"), ("primary_us", "primary_us"), ("standby_us", "standby_us"))
+    }
+    follow_us = max(round(found["follow_us"], 2) for found in by_group.values())
+    postgres = document["postgres"] | constants | {"follow_us": follow_us} | measured["disk"]
+    return document | {"postgres": postgres | _measured_on(measured["machine"])}
+
+
+def _measured_on(about: dict[str, Any]) -> dict[str, Any]:
     machine = f"{about['cores']} cores ({about['processor']}), Python {about['python']}"
-    return document | {
-        "cpu_us": cpu_us, "machine": machine, "time": about["time"][:10], "commit": about["commit"]
-    }  # fmt: skip
+    return {"machine": machine, "time": about["time"][:10], "commit": about["commit"]}
 
 
 def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
@@ -57,12 +75,13 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
-def sizing(measured: Path | None) -> None:
-    """Compute the tables of docs/sizing.md; MEASURED is the JSON of `python -m tests.bench`."""
+@click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
+def sizing(measured: tuple[Path, ...]) -> None:
+    """Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`."""
     document = json.loads(FIGURES.read_text())
-    if measured is not None:
-        document = taken_over(document, json.loads(measured.read_text()))
+    for one in measured:
+        found = json.loads(one.read_text())
+        document = (appends_taken_over if "disk" in found else taken_over)(document, found)
         FIGURES.write_text(json.dumps(document, indent=1) + "\n")
     DOCUMENT.write_text(computed(DOCUMENT.read_text(), figures_of(document), shared_figures_of(document)))
 

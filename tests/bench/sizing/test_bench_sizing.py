@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from tests.bench.sizing.__main__ import DOCUMENT, FIGURES, computed, taken_over
+from spool.engines import POSTGRES
+from tests.bench.appends.measuring import AppendFigures
+from tests.bench.sizing.__main__ import DOCUMENT, FIGURES, appends_taken_over, computed, taken_over
 from tests.bench.sizing.computing import carried, figures_of, limits, needs
 from tests.bench.sizing.shared import (
     LEAST_GATEWAYS,
@@ -57,6 +59,36 @@ def test_a_benchmark_gives_the_constants() -> None:
     assert after["cpu_us"] == before["cpu_us"] | {"100": 54.0}
     assert after["time"] == "2030-01-02"
     assert after["record_bytes"] == before["record_bytes"]
+
+
+def test_a_benchmark_of_appends_gives_the_constants_of_postgresql() -> None:
+    """Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them."""
+
+    def turn(group: int, us: float, name: str = POSTGRES, writers: int = 1) -> dict[str, object]:
+        figures = AppendFigures(
+            name=name, writers=writers, group=group, records_per_s=1.0, writer_us=us, p50_ms=1.0, p99_ms=1.0,
+            primary_us=us / 2, standby_us=us / 4, follow_us=us / 8,
+        )  # fmt: skip
+        return asdict(figures)
+
+    measured = {
+        "machine": {"processor": "P", "cores": 4, "python": "3.12", "commit": "c", "time": "2030-01-02T03:04:05Z"},
+        "disk": {"record_bytes": 111, "id_bytes": 8.4},
+        "rounds": [
+            turn(100, 8.0), turn(100, 16.0), turn(100, 80.0), turn(4096, 4.0),
+            turn(100, 1.0, name="files"), turn(100, 99.0, writers=3),
+        ],
+    }  # fmt: skip
+    before = json.loads(FIGURES.read_text())
+    after = appends_taken_over(before, measured)
+    assert {"append_us": {"100": 16.0, "4096": 4.0}, "primary_us": {"100": 8.0, "4096": 2.0}} == {
+        name: after["postgres"][name] for name in ("append_us", "primary_us")
+    }
+    shared = shared_figures_of(after)
+    assert (2.0, 111, 8.4) == (shared.follow_us, shared.record_bytes, shared.id_bytes)
+    assert before["postgres"]["head_own_us"] == shared.head_own_us
+    assert before["cpu_us"] == after["cpu_us"]
+    assert "2030-01-02" == after["postgres"]["time"]
 
 
 @pytest.mark.parametrize("name", ["limits", "carried", "needs", "shared limits", "shared needs"])
