@@ -17,6 +17,7 @@ from spool.log.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
+GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
 TICK_S = 1.0  # between looks at a log that is not well
 TOGETHER_S = 0.05  # what is late by less is refused together
 
@@ -52,7 +53,8 @@ class GroupWriter:
     close, more of them share a transaction and its flush.
 
     What cannot be kept is repeated by its senders, all at once: behind a group that failed the next is half as large,
-    so that on a slow way to the keeper one ends in time, and behind one that was kept it may be twice as large.
+    so that on a slow way to the keeper one ends in time. Behind one that was kept and for which others had to wait it
+    may be larger by an eighth: on a way that stays slow few fail.
     """
 
     def __init__(
@@ -162,16 +164,20 @@ class GroupWriter:
                     await self._closing.wait()
 
     def _take(self) -> list[_WaitingSubmission]:
-        group = []
+        group = list[_WaitingSubmission]()
         records = 0
-        while self._waiting and records < self._most:
-            one = self._waiting.popleft()
+        while self._waiting:
+            one = self._waiting[0]
             if not one.receipt.done():
-                group.append(one)
                 records += _records([one])
+                if group and records > self._most:
+                    break
+                group.append(one)
+            self._waiting.popleft()
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
+        left_some = bool(self._waiting)  # else a larger group was not wanted
         try:
             answers = await self._commit([one.submission for one in group])
         except SpoolError as error:
@@ -189,8 +195,13 @@ class GroupWriter:
                 for one in group:
                     await self._answer([one])
         else:
-            self._most = min(2 * self._most, GROUP_RECORDS)
+            if left_some:
+                self._grow(_records(group))
             _answer(group, answers)
+
+    def _grow(self, kept: int) -> None:
+        most = max(self._most, kept)
+        self._most = min(GROUP_RECORDS, most + max(1, most // GROWS_BY))
 
     def _refuse_late(self) -> None:
         """Refuse what has waited for too long, and look again when the next one will have."""
