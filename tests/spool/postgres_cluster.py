@@ -233,6 +233,29 @@ class Pair:
         run("pg_ctl", "-D", str(self.standby.folder), "-w", "promote")
 
 
+SUCCESSOR = "successor"
+
+
+@contextmanager
+def confirming(server: Server) -> Iterator[subprocess.Popen[bytes]]:
+    """A receiver of the write-ahead log, which a server may wait for as for a standby named SUCCESSOR."""
+    folder = programs()
+    assert folder is not None
+    dsn = f"host=127.0.0.1 port={server.port} user=tollhouse application_name={SUCCESSOR}"
+    with tempfile.TemporaryDirectory(prefix="tollhouse-receiver-") as place:
+        if name := user():
+            shutil.chown(place, name)
+        process = subprocess.Popen(
+            [str(folder / "pg_receivewal"), "-D", place, "-d", dsn, "--synchronous"],
+            user=name, env=environment(), cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
 def _children(parent: int) -> list[int]:
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):

@@ -9,44 +9,50 @@ container metrics, and the ledger's money.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from threading import Event
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
-from spool.errors import NotAllowed, SpoolDamaged
+from spool.clock import Clock
+from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derived, make_secret
-from spool.ledger import money
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions
 from spool.log import books
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
-from spool.log.expectations import version_of
-from spool.log.partial_reports import PartialReport, kind_of
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree
-from spool.postgres.ledger.rows import digest_of, stored, tag_values
-from spool.postgres.log.entries import code
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import found_version, migrate
 from spool.postgres.sessions import LIVE
 from spool.postgres.transfer import unfinished
+from spool.postgres.transfer.confirming import check_standby, tell_while_it_waits
 from spool.postgres.transfer.newest_ids import NewestIds
+from spool.postgres.transfer.rows import (
+    PERIOD,
+    column_value,
+    commit_row,
+    ledger_key_row,
+    ledger_sum_row,
+    partial_report_row,
+)
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
 from spool.transfer.tables import SETTINGS, KeptTable, KeptTables, MadeCopy, OpenTables, Progress, parts
 
 COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
-PERIOD = 1  # the first one has everything
-_NOBODY = UUID(int=0)
+
+_log = logging.getLogger(__name__)
 
 # By their names there: columns that a source does not have get these values.
 _SAME: Mapping[str, Mapping[str, Any]] = {
@@ -104,36 +110,55 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     Fill an empty schema in one transaction, marked as unfinished before. The secret is written where its file is not
     there yet.
 
-    NotAllowed where something is kept already, a node runs, or the secret is another one.
+    NotAllowed where something is kept already, a node runs, or the secret is another one. SpoolUnavailable where no
+    standby would confirm the copy.
     """
-    settings = replace(options.storage, commit_timeout=COMMIT_S)
+    settings = options.storage
     await asyncio.to_thread(_make_secret, settings, opened)
     secret = read_secret(settings)
-    database = open_database(settings, options.clock)
-    try:
+    async with _opened(settings, options.clock) as database:
+        await check_standby(database, settings.durability)
         await _begin(database)
         try:
             await agree(database, secret, options.settings)
-
-            def work(connection: Connection) -> None:
-                with opened() as tables:
-                    _TakingOver(database, connection, tables, derived(secret, "log"), progress).run()
-
-            await database.transaction(work, takes_long=True)
+            await _fill(options, database, opened, derived(secret, "log"), progress)
         except Exception:
-            await _drop(database)
+            await _discard(database)
             raise
+
+    async def end(how: Callable[[Database], Awaitable[None]]) -> None:
+        async with _opened(settings) as database:
+            await how(database)
+
+    return MadeCopy(
+        finish=partial(end, partial(unfinished.finish, durability=settings.durability, progress=progress)),
+        discard=partial(end, _discard),
+    )
+
+
+@asynccontextmanager
+async def _opened(settings: StorageSettings, clock: Clock | None = None) -> AsyncIterator[Database]:
+    database = open_database(settings, clock)
+    try:
+        yield database
     finally:
         await database.close()
 
-    async def end(how: Callable[[Database], Awaitable[None]]) -> None:
-        database = open_database(settings)
-        try:
-            await how(database)
-        finally:
-            await database.close()
 
-    return MadeCopy(finish=partial(end, unfinished.finish), discard=partial(end, _drop))
+async def _fill(
+    options: StorageOptions, database: Database, opened: OpenTables, secret: bytes, progress: Progress
+) -> None:
+    is_written = Event()
+    async with _opened(replace(options.storage, commit_timeout=COMMIT_S), options.clock) as patient:
+
+        def work(connection: Connection) -> None:
+            is_written.clear()
+            with opened() as tables:
+                _TakingOver(patient, connection, tables, secret, progress).run()
+            is_written.set()
+
+        writing = patient.transaction(work, takes_long=True)
+        await tell_while_it_waits(database, writing, is_written, progress)
 
 
 def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
@@ -172,6 +197,14 @@ async def _drop(database: Database) -> None:
     await database.run(lambda connection: connection.execute(database.sql("DROP SCHEMA {schema} CASCADE")))
 
 
+async def _discard(database: Database) -> None:
+    """As far as it can be: what is left has the mark, and the next copy removes it."""
+    try:
+        await _drop(database)
+    except SpoolUnavailable as error:
+        _log.warning("what is there of the copy may have stayed: %s", error, extra={"action": "copy_left"})
+
+
 def _one(database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None) -> Any:
     [(value,)] = connection.execute(database.sql(statement), values).fetchall()
     return value
@@ -207,7 +240,7 @@ class _TakingOver:
             newest.get("keys", 0),
             newest.get("comments", 0),
         )
-        self._write("partial_reports", map(_partial_report, self._rows("pending")))
+        self._write("partial_reports", map(partial_report_row, self._rows("pending")))
         self._take_log(facts)
         self._take_ledger()
         self._take_contents()
@@ -255,7 +288,7 @@ class _TakingOver:
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 kept = (row["terms"], row["checksum"], ids)
                 token = row.get("token", UNKNOWN_TOKEN)
-                yield _commit(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token)
+                yield commit_row(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token)
 
         self._write("commits", commits())
         for topic in TOPICS:
@@ -264,7 +297,7 @@ class _TakingOver:
         terms = books.pack_terms([])
         kept = (terms, zlib.crc32(terms), newest.rest())
         token = secrets.randbits(63)
-        final = _commit(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token)
+        final = commit_row(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token)
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
         carried = first_commit - 1 if first_commit else last
@@ -296,9 +329,9 @@ class _TakingOver:
             self._progress("container files", done)
 
     def _take_ledger(self) -> None:
-        self._write("ledger_keys", map(_ledger_key, self._rows("ledger.keys")))
+        self._write("ledger_keys", map(ledger_key_row, self._rows("ledger.keys")))
         for name in ("hours", "days"):
-            self._write(f"ledger_{name}", map(_ledger_sum, self._rows(f"ledger.{name}")))
+            self._write(f"ledger_{name}", map(ledger_sum_row, self._rows(f"ledger.{name}")))
         self._write("ledger_periods", self._rows("ledger.periods"))
         self._write("ledger_state", self._rows("ledger.state"), replace="name")
         newest = self._one("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
@@ -332,7 +365,9 @@ class _TakingOver:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
         cursor, text = self._connection.cursor(), self._database.sql(statement)
         done = 0
-        for part in parts(tuple(_value(row, name, kinds[name][0]) for name in names) for row in chain([first], rows)):
+        for part in parts(
+            tuple(column_value(row, name, kinds[name][0]) for name in names) for row in chain([first], rows)
+        ):
             cursor.executemany(text, part)
             done += len(part)
             self._progress(table, done)
@@ -355,68 +390,3 @@ class _Folded(msgspec.Struct):
 
     through: dict[str, int] = {}
     covered_since: float = 0.0
-
-
-def _value(row: Mapping[str, Any], name: str, kind: str) -> Any:
-    """A value as the column keeps it: truths are numbers there, and some texts are bytes here."""
-    if name == "shard":
-        return 0
-    value = row[name]
-    if kind == "boolean":
-        return None if value is None else bool(value)
-    if kind == "bytea" and isinstance(value, str):
-        return value.encode()
-    if kind == "smallint" and isinstance(value, str):
-        return code(value)
-    return value
-
-
-def _commit(
-    id: int,
-    at: float,
-    ends: Sequence[int],
-    closed: Mapping[str, int],
-    terms: bytes,
-    checksum: int,
-    ids: bytes,
-    *,
-    entries: int,
-    size: int,
-    token: int,
-) -> dict[str, Any]:
-    """With its token: by that the node that made it knows it again."""
-    return {
-        "id": id,
-        "period": PERIOD,
-        "token": token,
-        "node": _NOBODY,
-        "at": at,
-        "next": ends,
-        "closed": list(map(min, ends, of_topics(closed))),
-        "durable": id,
-        "entries": entries,
-        "size": size,
-        "checksum": checksum,
-        "terms": terms,
-        "ids": ids,
-        "found": None,
-    }
-
-
-def _partial_report(row: Mapping[str, Any]) -> dict[str, Any]:
-    report = PartialReport(row["key"], row["at"], row["body"])
-    return {**row, "kind": kind_of(report.key), "version": version_of(report)}
-
-
-def _ledger_key(row: Mapping[str, Any]) -> dict[str, Any]:
-    dimensions = Dimensions(*(row[name] for name in Dimensions._fields))
-    texts = {name: stored(value) for name, value in row.items()}
-    return {**texts, "digest": digest_of(dimensions), "tag_values": tag_values(dimensions.tags)}
-
-
-def _ledger_sum(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Three limbs of nine decimals are one number here."""
-    sums = {name: row[name] for name in ("start", "key", *COUNTS, *LATENCY)}
-    for name in MONEY:
-        sums[name] = money.text(money.joined(*(row[f"{name}_{limb}"] for limb in (1, 2, 3))))
-    return sums

@@ -8,6 +8,8 @@ from functools import partial
 from spool.errors import NOT_FINISHED, SpoolUnavailable, UnfinishedCopy
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import UNFINISHED
+from spool.postgres.transfer.confirming import confirm
+from spool.transfer.tables import Progress
 
 _ADD = "INSERT INTO {schema}.facts (name, value) VALUES (%s, '') ON CONFLICT (name) DO NOTHING"
 _REMOVE = "DELETE FROM {schema}.facts WHERE name = %s"
@@ -36,23 +38,25 @@ async def check_finished(database: Database) -> None:
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
-async def finish(database: Database) -> None:
+async def finish(database: Database, *, durability: str, progress: Progress) -> None:
     """
-    From here on it counts.
+    From here on it counts, and is where the durability wants it.
 
-    An answer that was lost is asked for again: a mark that has gone already goes once more, and then the standby has
-    what was copied. SpoolUnavailable where it cannot be known whether it counts.
+    An answer that was lost is asked for again: a mark that has gone already goes once more. SpoolUnavailable where it
+    cannot be known whether it counts.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
+            await confirm(database, durability)
             await database.transaction(partial(_remove, database))
-            await database.pool.confirm()
+            await confirm(database, durability)
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
                 raise SpoolUnavailable(
                     f"the copy is whole, but the database did not say whether it counts now: {error}. Ask tollhouse "
                     "storage status; if the copy is not finished, begin it again by the same command"
                 ) from error
+            progress(f"the copy is whole, and is to count once the database confirms it: {error}", 0)
             await asyncio.sleep(PAUSE_S)
         else:
             return

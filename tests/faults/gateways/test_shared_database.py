@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,7 +26,7 @@ from tests.faults.oracle import SentRequest
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, refuse
 from tests.small_disk import fill, small_disk
-from tests.spool.postgres_cluster import STANDBY, Pair, Server, environment, folder, programs, user
+from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, Server, confirming, folder, user
 from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
@@ -231,30 +230,6 @@ def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
                 broken.keeps_on(200)
     finally:
         alone.stop(signal.SIGKILL, code=None)
-
-
-SUCCESSOR = "successor"
-
-
-@contextmanager
-def confirming(server: Server) -> Iterator[None]:
-    """A receiver of the write-ahead log, which a server may wait for as for a standby."""
-    place = server.folder.parent / SUCCESSOR
-    place.mkdir()
-    if name := user():
-        shutil.chown(place, name)
-    receiver = programs()
-    assert receiver is not None
-    dsn = f"host=127.0.0.1 port={server.port} user=tollhouse application_name={SUCCESSOR}"
-    process = subprocess.Popen(
-        [str(receiver / "pg_receivewal"), "-D", str(place), "-d", dsn, "--synchronous"],
-        user=name, env=environment(), cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.fault("F39")

@@ -1,0 +1,90 @@
+"""A copy into PostgreSQL counts where the standby has it; who waits for that is told, and nothing else is a success."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import SpoolUnavailable, UnfinishedCopy
+from spool.postgres.connections.joined import BARRIER
+from spool.settings import REPLICATED
+from spool.transfer.copying import CopiedStorage
+from tests.spool.postgres.test_replication import WAITING
+from tests.spool.postgres_cluster import SUCCESSOR, Server, confirming
+from tests.spool.transfer.places import Places
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
+    """A commit that waits for the standby SUCCESSOR, as all do that the shared server is asked to confirm."""
+    cluster.change(synchronous_standby_names=SUCCESSOR)
+    try:
+        yield await _commit_that_waits(cluster)
+    finally:
+        cluster.change(synchronous_standby_names="")
+
+
+async def _commit_that_waits(server: Server) -> asyncio.Task[object]:
+    while True:  # the server takes its settings over some time after it was told to
+        task: asyncio.Task[object] = asyncio.create_task(asyncio.to_thread(server.execute, BARRIER.decode()))
+        while not task.done():
+            if await asyncio.to_thread(server.execute, WAITING):
+                return task
+
+
+def need_standby(places: Places, *, commit_timeout_s: float) -> None:
+    options = places.options["postgres"]
+    storage = replace(options.storage, durability=REPLICATED, commit_timeout=commit_timeout_s)
+    places.options["postgres"] = replace(options, storage=storage)
+
+
+async def test_a_copy_counts_where_the_standby_has_it(
+    places: Places, cluster: Server, waiting: asyncio.Task[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Without a standby nothing is copied. One that goes in the middle is waited for, and that is told; when the server is
+    told to wait for none instead, the copy does not count. The same command makes it where there is one.
+    """
+    monkeypatch.setattr("spool.postgres.transfer.confirming.TELL_S", 0.05)
+    monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
+    await (await places.open("files")).close()
+    need_standby(places, commit_timeout_s=0.2)
+    with pytest.raises(SpoolUnavailable, match=f"nothing was copied.*no synchronous standby.*start one of {SUCCESSOR}"):
+        await places.copy("files", "postgres")
+    need_standby(places, commit_timeout_s=120.0)
+
+    told: list[str] = []
+    with ExitStack() as stack:
+        receiver = stack.enter_context(confirming(cluster))
+        await waiting
+
+        def progress(what: str, rows: int) -> None:
+            if what == "commits":
+                receiver.kill()
+                receiver.wait()
+            elif what.startswith("waiting until the standby has confirmed") and what not in told:
+                told.append(what)
+                if f"start one of {SUCCESSOR}" in what:  # the server saw it go
+                    cluster.change(synchronous_standby_names="")
+
+        with pytest.raises(SpoolUnavailable, match=r"the copy is whole.*the standby is gone"):
+            await places.copy("files", "postgres", progress)
+    assert told
+    with pytest.raises(UnfinishedCopy):
+        await places.open("postgres")
+    with pytest.raises(SpoolUnavailable, match=r"nothing was copied.*synchronous_standby_names is empty"):
+        await places.copy("files", "postgres")
+
+    cluster.change(synchronous_standby_names=SUCCESSOR)
+    again = await _commit_that_waits(cluster)
+    with confirming(cluster):
+        await again
+        assert isinstance(await places.copy("files", "postgres"), CopiedStorage)
+        await (await places.open("postgres")).close()
