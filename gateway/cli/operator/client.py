@@ -29,6 +29,7 @@ from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
 
 PATIENCE_S = 5.0
+TURN_S = 40.0  # for the data directory: a server that stops has it for half a minute, other commands for some seconds
 SILENCE_S = 60.0  # of an event stream, which says something every 15 s
 ANSWER_S = 600.0  # a recount of a large spool takes minutes
 RETRY_EVERY_S = 0.1
@@ -116,10 +117,10 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     A socket with the operator API: that of a server that answers, else one over the data directory.
 
-    The lock of the data directory says whether a server runs; while one starts or stops, this waits for
-    PATIENCE_S.
+    The lock of the data directory says whether a server runs; while one starts or stops, or another command has it,
+    this waits for TURN_S.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TURN_S
     while True:
         if (running := await _running(config.data_dir)) is not None:
             yield running

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.cli.forced_exit import STOP_WITHIN_S
 from gateway.cli.operator import client as operator_client
 from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
@@ -374,7 +375,7 @@ def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> N
 
 def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says that the server is starting or stopping."""
-    monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
     try:
         assert "Tollhouse is starting or stopping" in run("keys", "list", code=1).stderr
@@ -383,9 +384,10 @@ def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkey
 
 
 def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
-    """A command that comes while a server stops waits for it."""
+    """A command that comes while a server stops waits for it, as long as that may take."""
     import threading
 
+    assert operator_client.TURN_S > STOP_WITHIN_S
     lock = lock_directory(tmp_path / "store")
     timer = threading.Timer(0.5, lock.release)
     timer.start()
@@ -546,6 +548,7 @@ def test_a_server_that_accepts_nobody_ends_the_command(
 ) -> None:
     """A process without a free descriptor listens and takes no connection: the command does not wait for ever."""
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
     try:
         with socket.socket(socket.AF_UNIX) as silent:
