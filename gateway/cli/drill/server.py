@@ -27,7 +27,7 @@ class DrillFailed(Exception):
 
 
 class DrillServer:
-    """One installation in the scratch directory; `start` after every `kill` listens at the same address."""
+    """One installation in the scratch directory; `start` after every `kill` listens at another address."""
 
     def __init__(self, config: Path | None, *, scratch: Path, receiver: str) -> None:
         self._config = config
@@ -46,8 +46,8 @@ class DrillServer:
 
     def start(self) -> None:
         """Returns once it is ready."""
-        listen = self.url.removeprefix("http://") or "127.0.0.1:0"
-        words = [str(self._config or ""), str(self._scratch), self._receiver, listen]
+        # Another port each time: the one before may be somebody else's by now.
+        words = [str(self._config or ""), str(self._scratch), self._receiver, "127.0.0.1:0"]
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "gateway.cli.drill.server", *words],
             stdin=subprocess.DEVNULL,
