@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from aiohttp.web_app import _cached_build_middleware
 from gateway.app import App
 from gateway.assembly import parts
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.insights import inspector
 from gateway.receivers import decoding
+from gateway.recommendations import adviser
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
@@ -29,6 +32,12 @@ from tests.gateway.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")
+# A command as a process that waits as long as it takes for a server or another command: a machine may be slow.
+PATIENT_COMMAND = (
+    sys.executable,
+    "-c",
+    "from gateway.cli import main; from gateway.cli.operator import client; client.PATIENCE_S = 120.0; main()",
+)
 
 
 class Answer:
@@ -106,11 +115,30 @@ class Serving:
 Serve = Callable[..., Awaitable[Serving]]
 
 
+def file_contents(directory: Path) -> dict[str, bytes]:
+    """By name; but for a file that a running server renames or removes meanwhile."""
+    found = {}
+    for file in directory.iterdir():
+        with suppress(FileNotFoundError):
+            if file.is_file():
+                found[file.name] = file.read_bytes()
+    return found
+
+
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> Iterator[None]:
     """aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end."""
     yield
     _cached_build_middleware.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def looks_of_its_own() -> Iterator[None]:
+    """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (inspector, adviser):
+            patch.setattr(module, "FIRST_S", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HANGS = """
-import asyncio, sys, time
+import asyncio, sys, threading, time
 from gateway.monitoring import logs
 from gateway.cli import forced_exit, serve
 
@@ -32,27 +32,28 @@ class App:
 async def announce(): pass
 
 within = forced_exit.exit_after
-forced_exit.exit_after = lambda loop: within(loop, within_s=0.3)
+forced_exit.exit_after = lambda loop: within(loop, within_s=float(sys.argv[2]))
 logs.configure("info")
 code = asyncio.run(serve.run_app(App(), announce))
-time.sleep(0.6)
-sys.exit(code + 6)
+timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+sys.exit(code + 6 + any(not each.finished.is_set() for each in timers))
 """
 
 
-def stopped(how: str) -> tuple[int, list[dict[str, object]]]:
-    done = subprocess.run([sys.executable, "-c", HANGS, how], capture_output=True, text=True, timeout=60)
+def stopped(how: str, *, within_s: float) -> tuple[int, list[dict[str, object]]]:
+    program = [sys.executable, "-c", HANGS, how, str(within_s)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300)
     return done.returncode, [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.parametrize("how", ["task", "loop"])
 def test_a_stop_that_hangs_is_ended(how: str) -> None:
     """Exit code 1, whether a task never ends or the loop does not turn, and the log names what still ran."""
-    code, log = stopped(how)
+    code, log = stopped(how, within_s=0.3)
     assert (1, ["stop_cut"]) == (code, [line["action"] for line in log])
     assert ("a part of the app" in str(log[0]["tasks"])) == (how == "task")
 
 
 def test_a_stop_that_ends_is_left_alone() -> None:
-    """The timer goes with it: the process lives on past the bound and has its own exit code."""
-    assert (7, []) == stopped("not at all")
+    """The timer goes with it: none is left that could end the process, which has its own exit code."""
+    assert (7, []) == stopped("not at all", within_s=120)

@@ -31,6 +31,7 @@ from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.gateway.http import raw
+from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces
 
 pytestmark = pytest.mark.asyncio
@@ -66,12 +67,12 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
 
 async def line(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return (await process.stdout.readline()).decode().rstrip("\n")
 
 
 async def ended(process: Process) -> tuple[int, str, str]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -199,16 +200,18 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     process = await run("--config", "tollhouse.toml")
     port, grpc_port = port_of(await line(process)), port_of(await line(process))
     start_s = asyncio.get_running_loop().time() - begun
-    head = f"Authorization: first-key-of-the-deployment\r\nContent-Type: {JSON}\r\nContent-Length: 4000000"
-    uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-    for place, (_, writer) in enumerate(uploads):
-        writer.write(f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\n\r\n".encode() + b" " * (place * 100_000))
-        await writer.drain()
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}")
     export: Any = channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
     call = export(metadata=(("authorization", "first-key-of-the-deployment"),))
     await call.wait_for_connection()
-    await asyncio.sleep(0.3)
+    head = f"Authorization: first-key-of-the-deployment\r\nContent-Type: {JSON}\r\nContent-Length: 4000000"
+    uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    async with asyncio.timeout(120):
+        for place, (reader, writer) in enumerate(uploads):
+            writer.write(f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")  # it is in hand
+            writer.write(b" " * (place * 100_000))
+            await writer.drain()
     process.send_signal(signal.SIGTERM)
     begun = asyncio.get_running_loop().time()
     code, _, err = await ended(process)
@@ -220,7 +223,7 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     await channel.close()
     assert (0, {b"503"}, False) == (code, statuses, "Traceback" in err)
     # `docker stop` waits ten seconds; it was 12 and more. A start takes one or two, and longer on a slow machine.
-    assert took_s < 8 + start_s
+    assert took_s < 8 + 3 * start_s
 
 
 async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
@@ -231,7 +234,7 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
     await asyncio.sleep(1)
     status = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "spool", "status", "--config", "tollhouse.toml",
+        *PATIENT_COMMAND, "spool", "status", "--config", "tollhouse.toml",
         stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
     )  # fmt: skip
     assert 0 == (await ended(status))[0]
@@ -301,7 +304,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
     writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 100\r\n\r\n".encode())
     async with asyncio.timeout(60):
         assert b"HTTP/1.1 100 Continue\r\n" == await reader.readline()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await app.stop()
     writer.close()
 
@@ -310,6 +313,7 @@ async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: py
     """A request that has arrived is answered though its commit outlasts what uploads are given."""
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listener, "STOP_S", 0.05)
+    monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import socket
 import threading
@@ -20,38 +21,58 @@ from tests.acceptance.conftest import installations, wait_for
 __all__ = ["installations"]
 
 
+class Manager:
+    """Reads all the time: the system holds ten messages, and those that tell one more are not told."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self._messages: queue.Queue[str] = queue.Queue()
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._listening.bind(self.address)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while message := self._listening.recv(4096).decode():
+            self._messages.put(message)
+
+    def heard(self, *, but: str = "WATCHDOG=1") -> list[str]:
+        """The lines of the next message that is another than `but`."""
+        while (message := self._messages.get(timeout=120)) == but:
+            continue
+        return message.split("\n")
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self.address)
+        self._reader.join()
+        self._listening.close()
+
+
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(60)
-        yield listening
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.close()
 
 
-def heard(manager: socket.socket, *, but: str = "WATCHDOG=1") -> list[str]:
-    """The lines of the next message that is another than `but`."""
-    while (message := manager.recv(4096).decode()) == but:
-        continue
-    return message.split("\n")
-
-
-def test_a_process_tells_its_manager_what_it_does(manager: socket.socket, installations: Any) -> None:
+def test_a_process_tells_its_manager_what_it_does(manager: Manager, installations: Any) -> None:
     """READY once it listens, the watchdog in time, RELOADING with the time and READY again, STOPPING."""
     one = installations()
-    one.start(env={"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "600000"})
-    assert ["READY=1"] == heard(manager)
-    assert ["WATCHDOG=1"] == heard(manager, but="")
+    one.start(env={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "600000"})
+    assert ["READY=1"] == manager.heard()
+    assert ["WATCHDOG=1"] == manager.heard(but="")
     assert one.process is not None
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     one.process.send_signal(signal.SIGHUP)
-    reloading, at = heard(manager)
+    reloading, at = manager.heard()
     assert "RELOADING=1" == reloading
     name, _, us = at.partition("=")
     assert "MONOTONIC_USEC" == name
     assert before_us <= int(us) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    assert ["READY=1"] == heard(manager)
+    assert ["READY=1"] == manager.heard()
     one.stop()
-    assert ["STOPPING=1"] == heard(manager)
+    assert ["STOPPING=1"] == manager.heard()
 
 
 def catches(pid: int, signal_number: signal.Signals) -> bool:
@@ -61,13 +82,13 @@ def catches(pid: int, signal_number: signal.Signals) -> bool:
     return bool(int(mask, 16) >> (signal_number - 1) & 1)
 
 
-def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: socket.socket, installations: Any) -> None:
+def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: Manager, installations: Any) -> None:
     """SIGHUP does not end a process that starts: here one that waits for the data directory of another."""
     first, second = installations("one"), installations("two")
     first.start()
     second.config.write_text(f'data_dir = "{first.directory / "tollhouse-data"}"\n' + first.config.read_text())
     starting = threading.Thread(
-        target=second.start, args=({"NOTIFY_SOCKET": manager.getsockname()},), kwargs={"more": ["--take-over"]}
+        target=second.start, args=({"NOTIFY_SOCKET": manager.address},), kwargs={"more": ["--take-over"]}
     )
     assert first.process is not None
     os.kill(first.process.pid, signal.SIGSTOP)  # it does not answer, so the other one waits
@@ -79,8 +100,8 @@ def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: soc
     second.process.send_signal(signal.SIGHUP)
     os.kill(first.process.pid, signal.SIGCONT)
     starting.join()
-    assert ["READY=1"] == heard(manager)
-    assert "RELOADING=1" == heard(manager)[0]
+    assert ["READY=1"] == manager.heard()
+    assert "RELOADING=1" == manager.heard()[0]
     first.stop()
 
 
@@ -92,10 +113,11 @@ async def test_the_watchdog_hears_nothing_of_a_process_that_does_not_live() -> N
     async def live() -> bool:
         return next(states)
 
+    name = f"tollhouse-test-watchdog-{os.getpid()}"  # abstract addresses are those of the whole machine
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind("\0tollhouse-test-watchdog")
+        listening.bind(f"\0{name}")
         listening.setblocking(False)
-        manager = ServiceManager({"NOTIFY_SOCKET": "@tollhouse-test-watchdog", "WATCHDOG_USEC": "3000"})
+        manager = ServiceManager({"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "3000"})
         with pytest.raises(RuntimeError):  # the states ended
             await manager.watch(live)
         assert [b"WATCHDOG=1", b"WATCHDOG=1"] == [listening.recv(100), listening.recv(100)]

@@ -20,7 +20,7 @@ async def talk(port: int, data: bytes, *, half_close: bool = False) -> bytes:
         await writer.drain()
         if half_close:
             writer.write_eof()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await reader.read()
     finally:
         writer.close()

@@ -407,7 +407,7 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
         for number in range(3)
     ]  # fmt: skip
     for command in commands:
-        _, said = command.communicate(timeout=60)
+        _, said = command.communicate(timeout=300)
         assert 0 == command.returncode, said
     assert 3 == answer(run("keys", "list", "--json"))["pagination"]["total_count"]
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from gateway.errors import Refusal
 from spool.engines import MEMORY, SQLITE
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
+from tests.integration.conftest import file_contents
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
 
 GRACE = "grace@example.com"
@@ -238,10 +239,8 @@ async def test_the_secret_is_shown_once(server: OperatorServer) -> None:
     assert len(secret) >= 3 + 43
     for path in ("/keys", "/keys/search%20team", "/audit"):
         assert secret not in str((await server.ask("GET", path)).payload)
-    directory = server.socket.parent
-    for file in directory.iterdir():
-        if file.is_file():
-            assert secret.encode() not in file.read_bytes(), file
+    for name, content in file_contents(server.socket.parent).items():
+        assert secret.encode() not in content, name
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,7 @@ from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.registry.scopes import INGEST, PING
 from spool.settings import SpoolSettings
-from tests.integration.conftest import ON_ONE_SERVER, Serve, Serving
+from tests.integration.conftest import ON_ONE_SERVER, Serve, Serving, file_contents
 from tests.integration.payloads import json_span, json_traces
 
 pytestmark = pytest.mark.asyncio
@@ -334,6 +334,5 @@ async def test_no_prompt_is_kept_answered_or_logged(serving: Serving, caplog: py
     assert len(await serving.records()) >= 2
     seen = str(await serving.records()) + str([vars(record) for record in caplog.records])
     assert CANARY not in seen + str([answer.body for answer in answers])
-    for file in serving.app.config.data_dir.iterdir():
-        if file.is_file():
-            assert CANARY.encode() not in file.read_bytes(), file.name
+    for name, content in file_contents(serving.app.config.data_dir).items():
+        assert CANARY.encode() not in content, name
