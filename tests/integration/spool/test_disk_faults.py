@@ -50,7 +50,7 @@ async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> Asyn
     with monkeypatch.context() as patch:
         patch.setattr("spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
         yield
-    await command(spool, "PRAGMA max_page_count = 1000000")
+        await command(spool, "PRAGMA max_page_count = 1000000")  # first: the log looks every second for room
 
 
 async def fill(spool: SqliteSpool) -> int:
@@ -120,7 +120,7 @@ async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -
     async with failing_commits(spool):  # a fold, too, notes how far it went
         for _ in range(2):
             with pytest.raises(SpoolUnavailable, match="injected fault"):
-                await asyncio.gather(*[add(spool.log, call(20 + number)) for number in range(3)])
+                await add(spool.log, call(20))
         assert "injected fault" in str((await spool.log.stats()).last_error)
 
     await add(spool.log, call(19), call(20))
@@ -192,7 +192,8 @@ async def test_on_a_full_disk_what_nobody_needs_makes_room(
             while not (await topic_terms(spool.log)).get("expired"):
                 clock.move(2)
                 await asyncio.sleep(0.05)
-        assert (spool.directory / "spool.sqlite").stat().st_size < 50 * 8192
+            while (spool.directory / "spool.sqlite").stat().st_size >= 50 * 8192:  # noqa: ASYNC110 - steps behind it
+                await asyncio.sleep(0.01)
 
     await add(spool.log, wide(10_001))
     await assert_books_balance(spool.log)

@@ -20,6 +20,8 @@ from tests.spool.contract.examples import add, assert_books_balance, call, every
 
 pytestmark = pytest.mark.asyncio
 
+WAIT_S = 0.5  # a test that stands still for longer between two steps finds the other refusal
+
 
 def end_of_commits() -> None:
     (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "group commit"]
@@ -130,12 +132,12 @@ class HangingDisk:
 async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() -> None:
     """What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers."""
     disk = HangingDisk()
-    writer = GroupWriter(disk.commit, disk.between, wait_s=0.1)
+    writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
     await disk.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
         await writer.append(submission([call(2)]))
-    assert writer.in_hand_s >= 0.1
+    assert writer.in_hand_s >= WAIT_S
     with pytest.raises(SpoolUnavailable, match=r"does not answer \(spool.commit_wait\)"):
         await writer.append(submission([call(3)]))
     disk.answers.set()
@@ -149,7 +151,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
 async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
     """Its sender repeats it and is known; it is kept when the database answers, and the next one is as always."""
     database = HangingDisk()
-    writer = GroupWriter(database.commit, database.between, wait_s=0.1, answers_in_time=True, keeper="the database")
+    writer = GroupWriter(database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database")
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
     await database.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"the database did not answer in time \(spool.commit_wait\)$"):
