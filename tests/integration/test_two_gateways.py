@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio
 TRACES = "/v1/traces"
 
 
-def shared_config(dsn: str, schema: str, directory: Path, **settings: object) -> Config:
+def shared_config(dsn: str, schema: str, directory: Path, *, commit_wait: float = 60.0, **settings: object) -> Config:
     """The configuration of a node; the secret is the same for all nodes of a directory."""
     dsn_file, secret_file = directory / "tollhouse.dsn", directory / "installation.secret"
     dsn_file.write_text(dsn)
@@ -41,7 +41,7 @@ def shared_config(dsn: str, schema: str, directory: Path, **settings: object) ->
     )
     return Config(
         storage=replace(storage, **settings),  # type: ignore[arg-type]
-        spool=SpoolSettings(hold=0, counter_wait=0, commit_wait=2.0),
+        spool=SpoolSettings(hold=0, counter_wait=0, commit_wait=commit_wait),
     )
 
 
@@ -125,7 +125,8 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
 
     Without a standby that confirms, the answer is 503; nothing is lost by it.
     """
-    config = shared_config(pair.dsn, "tollhouse", tmp_path, durability=REPLICATED, commit_timeout=1.0)
+    waits = {"commit_wait": 2.0, "commit_timeout": 1.0}
+    config = shared_config(pair.dsn, "tollhouse", tmp_path, durability=REPLICATED, **waits)
     node = await serve(config=config)
     first, second = json_traces(json_span()), json_traces(json_span())
     await until(lambda: takes(node, first, node.key))  # once the standby follows

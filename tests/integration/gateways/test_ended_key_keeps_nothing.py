@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from gateway.addresses.table import FOR_SENDERS
+from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import McpSettings
 from gateway.devices.reports import DeviceReport
 from gateway.intake.prices import PriceBook
@@ -282,10 +283,14 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: HeldTasks, name: str, work: Work, **_: Any) -> None:
         await asyncio.Event().wait()
 
+    async def nothing_ever(self: BudgetEvaluator) -> None:
+        await asyncio.Event().wait()
+
     monkeypatch.setattr(Follower, "look", nothing)
     monkeypatch.setattr(Follower, "read_rest", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # as if it had looked
     monkeypatch.setattr(HeldTasks, "run", never)
+    monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 
 
 async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None) -> None:
@@ -305,7 +310,8 @@ async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp
     for name in ("all", "hook"):
         await registry.keys.delete(name, confirm=name, actor=ADA)
     devices = other.app.services.storage.devices
-    await devices.flush()
+    for gateway in (one, other):
+        await gateway.app.services.storage.devices.flush()
     before = kept(schema)
     asking, outcomes = Asking(other, key), {}
     for name, request in sent.items():
