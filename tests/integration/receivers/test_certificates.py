@@ -27,9 +27,15 @@ pytestmark = pytest.mark.asyncio
 def placed(directory: Path, certificates: Certificates, name: str) -> dict[str, Path]:
     """The settings of a server certificate, at a place of its own where it can be exchanged."""
     cert, key = directory / "cert.pem", directory / "key.pem"
-    shutil.copy(certificates.path(f"{name}.pem"), cert)
-    shutil.copy(certificates.path(f"{name}.key"), key)
+    put(certificates.path(f"{name}.pem"), cert)
+    put(certificates.path(f"{name}.key"), key)
     return {"tls_cert_file": cert, "tls_key_file": key}
+
+
+def put(source: Path, place: Path) -> None:
+    """As another file: one that is as large and was written in the same moment would look the same."""
+    shutil.copy(source, beside := place.with_suffix(".new"))
+    beside.replace(place)
 
 
 async def names_shown(addresses: Iterable[str], certificates: Certificates) -> list[object]:
@@ -80,11 +86,11 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
     serving = await serve(grpc_listen="127.0.0.1:0", **files)
     addresses = (serving.url, serving.app.grpc_address)
     assert ["server", "server"] == await names_shown(addresses, certificates)
-    shutil.copy(certificates.path("client.pem"), files["tls_cert_file"])
+    put(certificates.path("client.pem"), files["tls_cert_file"])
     with pytest.raises(ConfigError, match="tls_cert_file"):
         await serving.app.reload(ACTOR)
     assert ["server", "server"] == await names_shown(addresses, certificates)
-    shutil.copy(certificates.path("client.key"), files["tls_key_file"])
+    put(certificates.path("client.key"), files["tls_key_file"])
     await serving.app.reload(ACTOR)
     assert ["client", "client"] == await names_shown(addresses, certificates)
     root = grpc.ssl_channel_credentials(certificates.path("ca.pem").read_bytes())  # type: ignore[no-untyped-call]

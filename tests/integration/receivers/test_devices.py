@@ -169,6 +169,7 @@ async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pyt
     assert (2000, 1.0) == (rules.ENROLMENTS, rules.ENROLMENTS_PER_S)
     limits = serving.app.services.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
+    monkeypatch.setattr(limits, "_per_s", 0.001)  # however long the requests take
     key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
     statuses = [(await ask(serving, "enroll", {"device_id": f"d{n}"}, key)).status for n in range(4)]
     assert [200, 200, 429] == [statuses[0], statuses[1], statuses[-1]]

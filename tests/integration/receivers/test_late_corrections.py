@@ -27,7 +27,7 @@ Sums = tuple[int, str, int, int, int, int]
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if await holds():
                 return
@@ -52,8 +52,8 @@ async def counters(serving: Serving) -> list[Decimal]:
 
 
 def focus(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    """The lines that are whole: another task appends to the file."""
+    return list(csv.DictReader(path.read_text().rpartition("\n")[0].splitlines()))
 
 
 @pytest.mark.asyncio

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import spool.memory
@@ -36,7 +36,7 @@ from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run
 from tests.gateway.normalise.otlp.payloads import traces
-from tests.integration.order.running import ORDERS
+from tests.integration.order.running import ORDERS, SEED
 from tests.integration.reports import (
     MadeCall,
     Report,
@@ -318,6 +318,7 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
     await assert_books_balance(log)
 
 
+@seed(SEED)
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
@@ -326,6 +327,7 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
         asyncio.run(live(history, Path(root)))
 
 
+@seed(SEED)
 @settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
 def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str, Report]], uncounted: str) -> None:
@@ -334,6 +336,7 @@ def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str
         asyncio.run(live(history, Path(root), uncounted=uncounted))
 
 
+@seed(SEED)
 @settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_no_call_is_forgotten_over_a_stop(history: list[tuple[str, Report]]) -> None:

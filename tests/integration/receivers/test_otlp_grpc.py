@@ -18,6 +18,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from gateway import listeners
 from gateway.receivers.otlp_grpc import GrpcServer
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
@@ -282,6 +283,7 @@ async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None
 
 async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was accepted is answered after its commit."""
+    monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
     take = intake.take
 

@@ -95,7 +95,7 @@ async def test_the_sdk_does_not_repeat_what_cannot_help(
     begun = asyncio.get_running_loop().time()
     results = await asyncio.to_thread(lambda: trace_calls(make(serving, "th_wrong"), 1))
     assert [SpanExportResult.FAILURE] == results
-    assert asyncio.get_running_loop().time() - begun < 5
+    assert asyncio.get_running_loop().time() - begun < 30
     assert [] == await serving.records()
 
 
@@ -104,14 +104,17 @@ async def test_token_metrics_of_the_sdk_become_usage(serving: Serving) -> None:
 
     def measure() -> None:
         exporter = OTLPMetricExporter(
-            endpoint=serving.url + "/v1/metrics", headers={"Authorization": serving.key}, compression=Compression.Gzip
+            endpoint=serving.url + "/v1/metrics",
+            headers={"Authorization": serving.key},
+            compression=Compression.Gzip,
+            timeout=60,
         )
         reader = PeriodicExportingMetricReader(exporter, export_interval_millis=60_000)
         provider = MeterProvider(metric_readers=[reader])
         histogram = provider.get_meter("tests").create_histogram("gen_ai.client.token.usage", unit="{token}")
         for kind, n in (("input", 120), ("output", 30), ("input", 80)):
             histogram.record(n, {"gen_ai.token.type": kind, "gen_ai.request.model": "gpt-4o"})
-        provider.force_flush()
+        provider.force_flush(60_000)
         provider.shutdown()
 
     await asyncio.to_thread(measure)
