@@ -183,16 +183,17 @@ async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
 def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a server, too; a definition with faults ends it with each of them."""
     monkeypatch.chdir(tmp_path)
+    at = SystemClock().now() - 3600  # what came just now would still be open
 
     async def fill() -> None:
-        clock = MovedClock(SystemClock().now() - 3600)  # what came just now would still be open
+        clock = MovedClock(at)
         spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=clock)
         await add(spool.log, spent(clock.now())[2])
         await spool.close()
 
     asyncio.run(fill())
     (tmp_path / "definition.yaml").write_text(DEFINITION)
-    month = datetime.fromtimestamp(SystemClock().now() - 3600, UTC).strftime("%Y-%m")
+    month = datetime.fromtimestamp(at, UTC).strftime("%Y-%m")
     arguments = ["allocation", "diff", "definition.yaml", "--data", "store", "--month", month]
     done = CliRunner().invoke(main, arguments)
     assert 0 == done.exit_code, done.output
