@@ -32,10 +32,15 @@ def take_inodes(disk: Path) -> Path:
     """A directory with empty files until no further file can be made."""
     filler = disk / "files"
     filler.mkdir()
+    touch_all(filler, "first")
+    return filler
+
+
+def touch_all(filler: Path, name: str) -> None:
+    """Empty files with names that begin so, until no further one can be made."""
     with suppress(OSError):
         for number in range(1_000_000):
-            (filler / str(number)).touch()
-    return filler
+            (filler / f"{name}-{number}").touch()
 
 
 def fill(disk: Path) -> Path:

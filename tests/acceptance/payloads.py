@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-KEEP_ALIVE = urllib3.PoolManager(maxsize=16, retries=False, timeout=30.0)
+KEEP_ALIVE = urllib3.PoolManager(maxsize=16, retries=False, timeout=120.0)
 
 
 def attribute(key: str, value: str | int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.sqlite.damage.notes import is_marked
+from spool.sqlite.damage.notes import is_marked, read_note
 from spool.sqlite.database import PAGE
 from spool.sqlite.reserve import FILE as RESERVE
 from tests.acceptance.payloads import post, request, span
@@ -35,7 +35,7 @@ from tests.faults.oracle import content_hash
 from tests.processes.copied import COMMAND, Process, start_process
 
 REQUESTS = 40
-DRAIN_S = 30.0
+DRAIN_S = 120.0
 ROUTE = f"archive/{AI_TELEMETRY}"
 TABLES = (
     "facts", "entries", "sizes", "amendments", "commits", "books", "id_runs", "series", "routes", "deliveries", "dead",
@@ -104,9 +104,20 @@ async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> 
         _, calls.key = await registry.keys.create(name="load", use_cases=[SEND_AI_TELEMETRY], actor=actor)
         for _ in range(REQUESTS):
             assert 200 == await calls.send(app, rng, rng.choice([1, 5, 20]))
-        await asyncio.sleep(1.5)  # what was acknowledged is noted within a second
+        assert await drain(app)
+        await _until_noted(directory / "rest", len(calls.acknowledged), archive=archive)
         copy_running(directory / "rest", directory / "killed")
     return calls
+
+
+async def _until_noted(directory: Path, calls: int, *, archive: bool) -> None:
+    """Until it is noted that they were acknowledged, and archived where they are to be."""
+    for _ in range(int(DRAIN_S / 0.05)):
+        note = read_note(directory)
+        if note.accepted.get(AI_TELEMETRY, 0) >= calls and (note.progress.get(ROUTE, 0) > calls or not archive):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{calls} calls are not noted")
 
 
 def copy_running(directory: Path, copy: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import urllib3
 
+from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import post, request, span
 
 CALLS_A_REQUEST = (1, 1, 5, 50)
@@ -110,6 +111,11 @@ class Oracle:
             stop.set()
             for thread in threads:
                 thread.join()
+
+    def wait_until_refused(self) -> None:
+        """Until every sender was: what each of them had acknowledged before is written down by then."""
+        before = list(self.refusals)
+        wait_for(lambda: all(map(int.__gt__, self.refusals, before)), 120, "every sender is refused")
 
     def close(self) -> None:
         self._list.close()

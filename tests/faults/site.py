@@ -43,7 +43,9 @@ linger = "{linger}"
 {more}
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
-RECOVERY_S = 60.0
+# Safety nets: a route that was parked tries again after a minute.
+RECOVERY_S = 180.0
+DRAINED_S = 180.0
 
 
 @dataclass
@@ -84,7 +86,7 @@ class FaultSite:
     def kill(self) -> None:
         self.tollhouse.kill()
 
-    def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 60.0) -> None:
+    def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
         """Wait for what the site brings about."""
         wait_for(lambda: condition(self), timeout_s, what)
 
@@ -120,6 +122,11 @@ class FaultSite:
     def queued(self) -> int:
         return int(self._upstream_route()["queued"])
 
+    @property
+    def dead(self) -> int:
+        """How many records are set aside."""
+        return len(self.tollhouse.asked("/dead")["dead"])
+
     def _upstream_route(self) -> dict[str, Any]:
         return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
 
@@ -133,7 +140,7 @@ class FaultSite:
         wait_for(lambda: name in self.upstream.taken, RECOVERY_S, "a fresh record is delivered")
         return time.monotonic() - began
 
-    def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = 60.0) -> Verdict:
+    def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = DRAINED_S) -> Verdict:
         """Heal, wait until drained, judge and count. AssertionError names what is lost, doubled or wrong."""
         recovery_s = self.heal(since=since)
         verdict = self.judge(self.oracle.acknowledged, timeout_s=timeout_s)
@@ -148,7 +155,7 @@ class FaultSite:
         self.tollhouse.stop()
         return verdict
 
-    def judge(self, acknowledged: Container[str], *, timeout_s: float = 60.0) -> Verdict:
+    def judge(self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S) -> Verdict:
         """Of the running, healed installation, once every route is drained; of these acknowledged calls."""
         self.until(lambda one: not any(route["queued"] for route in one.routes()), "all routes are drained", timeout_s)
         oracle, upstream = self.oracle, self.upstream

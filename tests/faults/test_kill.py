@@ -23,7 +23,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
 KILLS = 5  # of one installation
-MUTANT_ROUNDS = 5  # until one shows it
+MUTANT_ROUNDS = 20  # until one shows it
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
@@ -80,7 +80,7 @@ def test_kill_between_halves(installations: Any) -> None:
                 one.result()
     tollhouse.stop()
     tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats of what was on record already wait for it
-    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 60, "the end of the window")
+    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
     tollhouse.wait_until_drained()
     written = [(record["request_id"], record["input_tokens"], record["user"]) for record in tollhouse.records()]
     assert sorted((own_id, 10, "u-1") for ids in own_ids for own_id in ids) == sorted(written)
@@ -108,7 +108,7 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     assert 200 == post(url, events.read_bytes(), key, "/v1/logs").status
     tollhouse.kill()
     tollhouse.start(env={"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"})
-    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 60, "the end of the wait")
+    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the wait")
     tollhouse.wait_until_drained()
     counters = [record for record in tollhouse.records() if record["kind"] == "usage_metric"]
     assert {("cc-sess-1", True), ("cc-sess-2", False)} == {(one["session"], one["shadow"]) for one in counters}
@@ -125,13 +125,13 @@ def test_kill_between_counters_and_calls(installations: Any) -> None:
     soon = {"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
     url = tollhouse.start(env=soon)
     assert 200 == post(url, metrics, key, "/v1/metrics").status
-    wait_for(lambda: _counted(tollhouse)[1] > 0, 60, "the end of the wait")
+    wait_for(lambda: _counted(tollhouse)[1] > 0, 120, "the end of the wait")
     tollhouse.kill()
     for _ in range(2):
         url = tollhouse.start(env=soon)
         for path, body in (("/v1/logs", events.read_bytes()), ("/v1/metrics", metrics)):
             assert 200 == post(url, body, key, path).status
-        wait_for(lambda: _counted(tollhouse)[1] == 0, 60, "the correction")
+        wait_for(lambda: _counted(tollhouse)[1] == 0, 120, "the correction")
         tollhouse.kill()
     tollhouse.start(env=soon)
     tollhouse.wait_until_drained()
@@ -153,7 +153,7 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
 def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
     """Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark."""
     rng = random.Random(mutant)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
         for _ in range(MUTANT_ROUNDS):
             site = sites(rng, batch_records=20)
             for _ in range(KILLS):

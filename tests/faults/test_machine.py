@@ -37,14 +37,15 @@ def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, 
         early = site.oracle.make(20)
         assert site.oracle.send(site.url, early)
         with site.oracle.load(site.url):
-            for ahead in (jump, 0.0):
+            for ahead, noticed in ((jump, "clock_stepped"), (0.0, "clock_back")):
                 time.sleep(rng.uniform(0.2, 0.6))
                 faults.move_clock(ahead)
+                log = site.tollhouse.log
+                wait_for(lambda: any(noticed in line for line in log), 60, noticed)  # noqa: B023
             began = time.monotonic()
             time.sleep(rng.uniform(0.2, 0.6))
         assert site.oracle.send(site.url, early)
         site.close(trial, since=began)
-        assert "clock_stepped" in "\n".join(site.tollhouse.log)
         starts = {record["start_time"][:10] for record in site.tollhouse.records()}
         days = {time.strftime("%Y-%m-%d", time.gmtime(time.time() - ago)) for ago in (0, 600)}
         assert starts <= days
@@ -77,7 +78,7 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
         with site.oracle.load(site.url):
             time.sleep(rng.uniform(0.2, 0.6))
             with faults.hanging():
-                wait_for(partial(status_is, f"{site.url}/readyz", 503), 30, "readiness follows the commit")
+                wait_for(partial(status_is, f"{site.url}/readyz", 503), 60, "readiness follows the commit")
                 fresh = site.oracle.make(1)  # not before: it could be in the commit that hangs, which nothing ends
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status

@@ -27,7 +27,7 @@ from tests.faults.site import FaultSite, Verdict
 
 CUTS = 30 if LONG else 5  # of one run
 SALVAGE_CUTS = 20 if LONG else 3
-MUTANT_CUTS = 24  # of a mutant's run, until one shows it
+MUTANT_CUTS = 100  # of a mutant's run, until one shows it
 LOAD_S = 1.5
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """

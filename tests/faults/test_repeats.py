@@ -7,11 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.acceptance.conftest import wait_for
 from tests.faults.conftest import Sites
 from tests.faults.scenarios import LONG, Trial
+from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
 
 OUTAGE_S = 120.0 if LONG else 5.0
+# While nothing is answered some of the oldest deliveries are tried in turn: the older half has far more of them.
+HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
 MOST_MIB = 250  # at any backlog
 
 
@@ -55,15 +59,13 @@ def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> N
 def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
     """Nothing of it is missing, the oldest leaves first, memory stays bounded, also over a restart."""
     for rng in trial.rounds(short=1, full=3):
-        site = sites(rng, batch_records=1000)
+        site = sites(rng, batch_records=BATCH)
         url = site.start()
         site.upstream.down()
-        with site.oracle.load(url):
-            time.sleep(OUTAGE_S / 2)
+        load_for_half(site, url)
         site.kill()
         url = site.start()
-        with site.oracle.load(url):
-            time.sleep(OUTAGE_S / 2)
+        load_for_half(site, url)
         acknowledged = list(site.oracle.acknowledged)
         began = time.monotonic()
         site.upstream.up()
@@ -75,11 +77,19 @@ def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
         assert peak < MOST_MIB
 
 
+def load_for_half(site: FaultSite, url: str) -> None:
+    """Load for half of the outage, or longer on a slow machine."""
+    enough = len(site.oracle.acknowledged) + HALF
+    with site.oracle.load(url):
+        time.sleep(OUTAGE_S / 2)
+        wait_for(lambda: len(site.oracle.acknowledged) >= enough, 300, "senders are answered")
+
+
 @pytest.mark.fault("F19")
 def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
     """Clients repeat at once and later, the upstream's answers are lost, the process is killed: one record a call."""
     for rng in trial.rounds(short=1, full=10):
-        site = sites(rng)
+        site = sites(rng, spool='commit_wait = "100s"')  # a request that is refused would not be sent again
         url = site.start()
         site.upstream.behave(ACCEPT, TAKE_AND_CUT, slow(0.2))
         requests = [site.oracle.make(rng.choice((1, 20, 100))) for _ in range(20)]
@@ -88,7 +98,7 @@ def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
                 list(senders.map(site.oracle.send, [url] * 240, requests * 12))
             site.kill()
             site.start()
-        site.close(trial, timeout_s=120)
+        site.close(trial, timeout_s=300)
         (topic,) = site.tollhouse.json("spool", "status")["topics"]
         calls = sum(len(sent.calls) for sent in requests)
         assert (calls + 1, 23 * calls) == (topic["accepted"], topic["duplicates"])

@@ -36,7 +36,9 @@ duplicate_ids = 50_000
 """
 MORE_MEMORY, MORE_MIB = (1.08, 0.0) if WARM_UP_S else (1.2, 16.0)
 MORE_BYTES, MORE_FILE = 1.2, 4 << 20
-SLOWER, SLOWER_S = 1.5, 0.02
+# In a short run other tests come and go beside it.
+SLOWER, SLOWER_S = (1.5, 0.02) if WARM_UP_S else (3.0, 0.25)
+LEAST_ANSWERS = 20  # in each third, however busy the machine is
 FAILURES = (
     refuse(429, retry_after=1),
     refuse(500),
@@ -84,7 +86,7 @@ def _run(site: FaultSite, rng: random.Random, seconds: float) -> Third:
     memory = []
     end = time.monotonic() + seconds
     with site.oracle.load(site.url, senders=SENDERS, pause_s=PAUSE_S):
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(site.oracle.latencies_s) < LEAST_ANSWERS:
             _break_something(site, rng)
             for _ in range(rng.randint(1, 5)):
                 time.sleep(0.5)

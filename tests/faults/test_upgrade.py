@@ -118,7 +118,7 @@ def test_a_downgrade_refuses_with_words(file: str, trial: Trial, tmp_path: Path)
             [sys.executable, "-m", "gateway", "serve", "--data", str(directory), "--listen", "127.0.0.1:0"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert 2 == done.returncode

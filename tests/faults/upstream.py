@@ -107,8 +107,9 @@ class ScriptedUpstream:
         self.poison_answer = refuse(400)
         # Where answers are drawn by chance, what no service would answer is an acceptance instead: 413 to what it took
         # before, and the same failure a third time, which by the rule for keys says that the request was not taken.
+        # With others between it counts, too: of those the client may have seen none, because it waited no longer.
         self.is_consistent = False
-        self._answers: dict[str, tuple[int, int]] = {}  # by key: the last status, and how often in a row
+        self._answers: Counter[tuple[str, int]] = Counter()  # by key and status
         self.port = 0
         self._rng = rng or random.Random()
         self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)
@@ -170,11 +171,11 @@ class ScriptedUpstream:
                 return refuse(401)
             is_answer = not behaviour.cut and behaviour.status not in NO_ANSWERS
             if self.is_consistent and not behaviour.takes and is_answer:
-                status, times = self._answers.get(attempt.key, (0, 0))
-                times = times + 1 if status == behaviour.status else 1
-                self._answers[attempt.key] = behaviour.status, times
+                given = attempt.key, behaviour.status
+                self._answers[given] += 1
                 was_taken = attempt.key in self._remembered
-                behaviour = ACCEPT if times == 3 or (was_taken and behaviour.status == 413) else behaviour
+                is_no_answer = self._answers[given] >= 3 or (was_taken and behaviour.status == 413)
+                behaviour = ACCEPT if is_no_answer else behaviour
             if not (behaviour.takes or behaviour.remembered):
                 return behaviour
             body_hash = hashlib.sha256(attempt.body).digest()

@@ -13,8 +13,8 @@ import urllib3
 
 from tests.faults.oracle import CALLS_A_REQUEST, Oracle, SentRequest
 
-# A gateway that stands still is given up after three seconds.
-CLIENT = urllib3.PoolManager(maxsize=16, retries=False, timeout=3.0)
+CLIENT = urllib3.PoolManager(maxsize=16, retries=False)
+PATIENCE_S = 3.0  # a gateway that stands still is given up then
 
 
 class BalancedOracle(Oracle):
@@ -28,12 +28,13 @@ class BalancedOracle(Oracle):
     def __init__(self, path: Path, rng: random.Random, key: str, urls: Callable[[], Sequence[str]]) -> None:
         super().__init__(path, rng, key)
         self._urls = urls
+        self.patience_s = PATIENCE_S
         self.twice = 0  # requests that two gateways acknowledged
         self.answers: Counter[str] = Counter()  # what senders saw, by status
 
     def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
         headers = {"Content-Type": "application/json", "Authorization": self.key}
-        answer = CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers)
+        answer = CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=self.patience_s)
         self.answers[str(answer.status)] += 1
         return answer
 
@@ -41,7 +42,8 @@ class BalancedOracle(Oracle):
     def balanced(self, *, senders: int = 6, pause_s: float = 0.0) -> Iterator[None]:
         """Load on whatever gateways there are, until the block ends; each sender pauses before each request."""
         stop = threading.Event()
-        threads = [threading.Thread(target=self._send_on, args=(stop, pause_s)) for _ in range(senders)]
+        self.refusals = [0] * senders
+        threads = [threading.Thread(target=self._send_on, args=(n, stop, pause_s)) for n in range(senders)]
         for thread in threads:
             thread.start()
         try:
@@ -51,20 +53,21 @@ class BalancedOracle(Oracle):
             for thread in threads:
                 thread.join()
 
-    def _send_on(self, stop: threading.Event, pause_s: float) -> None:
+    def _send_on(self, place: int, stop: threading.Event, pause_s: float) -> None:
         while not stop.wait(pause_s):
             sent = self.make(self._choose(CALLS_A_REQUEST))
-            first = self._keep_sending(sent, stop, but="")
+            first = self._keep_sending(place, sent, stop, but="")
             is_repeated = len(self._urls()) > 1 and self._choose((True, False))
-            if first and is_repeated and self._keep_sending(sent, stop, but=first):
+            if first and is_repeated and self._keep_sending(place, sent, stop, but=first):
                 self.twice += 1
 
-    def _keep_sending(self, sent: SentRequest, stop: threading.Event, *, but: str) -> str:
+    def _keep_sending(self, place: int, sent: SentRequest, stop: threading.Event, *, but: str) -> str:
         """The gateway that acknowledged it; "" where the block ended before."""
         while not stop.is_set():
             urls = [url for url in self._urls() if url != but]
             if urls and self.is_taken(url := self._choose(tuple(urls)), sent):
                 return url
+            self.refusals[place] += 1
             stop.wait(0.02)
         return ""
 

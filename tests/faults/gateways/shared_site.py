@@ -41,7 +41,8 @@ secret_file = "{upstream_secret}"
 use_cases = ["Send AI Telemetry"]
 """
 UPSTREAM_ROUTE = "upstream/ai-telemetry"
-DRAINED_S = 90.0
+DRAINED_S = 180.0
+PASSED_S = 120.0
 
 
 class SharedSite:
@@ -107,10 +108,13 @@ class SharedSite:
                 one.start()
 
     def holder(self) -> int:
-        """Which gateway runs the route to the upstream."""
+        """Which gateway runs the route to the upstream, once one does."""
+        wait_for(lambda: len(self._holders()) == 1, PASSED_S, "a gateway runs the route")
+        return self._holders()[0]
+
+    def _holders(self) -> list[int]:
         nodes = self.gateways[0].asked("/status")["nodes"]
-        (name,) = (node["name"] for node in nodes if UPSTREAM_ROUTE in node["leases"])
-        return int(str(name).rpartition("-")[2])
+        return [int(node["name"].rpartition("-")[2]) for node in nodes if UPSTREAM_ROUTE in node["leases"]]
 
     def kill(self, number: int) -> None:
         self.gateways[number].url = ""
@@ -170,7 +174,7 @@ class SharedSite:
         answer = KEEP_ALIVE.request("GET", f"{self.gateways[0].url}/metrics")
         return answer.data.decode().splitlines()
 
-    def repeat(self, timeout_s: float = 60.0) -> None:
+    def repeat(self, timeout_s: float = PASSED_S) -> None:
         """What was refused is sent again until somebody takes it."""
         for sent in self.refused:
             taken = partial(self._is_taken, sent)
@@ -180,7 +184,7 @@ class SharedSite:
     def _is_taken(self, sent: SentRequest) -> bool:
         return any(self.oracle.is_taken(url, sent) for url in self.urls())
 
-    def passes(self, timeout_s: float = 60.0) -> float:
+    def passes(self, timeout_s: float = PASSED_S) -> float:
         """Seconds until a fresh record, sent to whoever takes it, was delivered."""
         began = time.monotonic()
         fresh = self.oracle.make(1)
