@@ -25,6 +25,8 @@ import pytest
 from psycopg.errors import SerializationFailure
 
 from spool.clock import Clock
+from spool.postgres.connections import lane
+from spool.postgres.connections.target import CONNECTING, LIMITS
 from spool.postgres.database import Database
 from spool.postgres.migrations import VERSIONS
 from spool.settings import LOCAL, NO_POOLER, POSTGRES, TRANSACTION, StorageSettings
@@ -38,6 +40,7 @@ SETTINGS = {
     "logging_collector": "off",
 }
 STANDBY = "standby"
+PATIENCE = ("-w", "-t", "600")
 # For tests of what is kept, not of what survives: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 # What an operator may have set, and no promise may rest upon: a commit waits for nobody, a statement has no limits.
@@ -155,10 +158,10 @@ class Server:
     def start(self) -> None:
         """Start and wait until it answers."""
         self._write()
-        run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "server.log"), "start")
+        run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-l", str(self.folder / "server.log"), "start")
 
     def stop(self, *, how: str = "immediate") -> None:
-        run("pg_ctl", "-D", str(self.folder), "-w", "-m", how, "stop")
+        run("pg_ctl", "-D", str(self.folder), *PATIENCE, "-m", how, "stop")
 
     def freeze(self) -> None:
         """All its processes stand still; the machine under them goes on, and takes connections for them."""
@@ -230,7 +233,7 @@ class Pair:
 
     def promote(self) -> None:
         """Make the standby a primary that waits for nobody."""
-        run("pg_ctl", "-D", str(self.standby.folder), "-w", "promote")
+        run("pg_ctl", "-D", str(self.standby.folder), *PATIENCE, "promote")
 
 
 SUCCESSOR = "successor"
@@ -402,6 +405,15 @@ def pair() -> Iterator[Pair]:
             yield both
         finally:
             both.stop()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server."""
+    monkeypatch.setattr(lane, "CANCEL_S", 90.0)
+    monkeypatch.setitem(CONNECTING, "connect_timeout", 90)
+    for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
+        monkeypatch.setitem(LIMITS, name, "90s")
 
 
 class Schemas:

@@ -34,6 +34,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
+from tests.spool.postgres_cluster import patience as patience
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]

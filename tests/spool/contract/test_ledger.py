@@ -82,7 +82,11 @@ def records(draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     steps=st.lists(st.lists(records() | st.none(), max_size=6) | st.just("restart"), max_size=6),
     data=st.data(),
@@ -120,7 +124,9 @@ def test_sums_equal_a_recount(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     steps=st.lists(
         st.tuples(

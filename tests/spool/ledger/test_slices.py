@@ -104,7 +104,9 @@ slices = st.builds(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(asked=st.lists(st.tuples(slices, st.sampled_from(DIMENSIONS), filters), min_size=12, max_size=12))
 def test_the_sums_of_a_slice_are_those_of_its_records(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any

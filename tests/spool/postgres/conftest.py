@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from spool.postgres.database import Database
 from tests.spool.postgres_cluster import BEHIND_POOLER, Schema
+from tests.spool.postgres_cluster import patience as patience
 
 
 @pytest_asyncio.fixture

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,7 @@ import pytest
 
 from spool.clock import SystemClock
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import Database
+from spool.postgres.database import Connection, Database
 from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
@@ -50,11 +51,14 @@ async def commit_until(ended: asyncio.Event, database: Database) -> None:
     """A server takes changed settings over at a moment of its own: one of the commits waits."""
     insert = database.sql("INSERT INTO {schema}.held VALUES (1)")
     while not ended.is_set():
-        await database.transaction(lambda one: one.execute(insert))
+        await database.transaction(lambda one: one.execute(insert), takes_long=True)
 
 
-async def test_a_standby_is_seen_and_so_is_its_absence(database: Database, cluster: Server, tmp_path: Path) -> None:
+async def test_a_standby_is_seen_and_so_is_its_absence(
+    database: Database, cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A commit that waits for it is counted, with how long it waits."""
+    monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=300.0))
     await migrate(database)
     await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
     with receiver(cluster, tmp_path):
@@ -85,7 +89,12 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
     lock = database.sql("LOCK TABLE {schema}.held")
     with psycopg.connect(unmade_schema.dsn) as forgotten:
         forgotten.execute(lock)
-        appending = asyncio.create_task(database.append.transaction(lambda one: one.execute(lock)))
+
+        def wait(one: Connection) -> None:
+            one.execute("SET LOCAL lock_timeout = 0")
+            one.execute(lock)
+
+        appending = asyncio.create_task(database.append.transaction(wait, takes_long=True))
         found = await reaches(database, lambda one: bool(one.head_waits and one.head_wait_s > 0.05))
         assert (1, 0) == (found.head_waits, found.standby_waits)
         assert (found.oldest_transaction_s or 0) > found.head_wait_s
@@ -125,8 +134,13 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     running = asyncio.create_task(leases.run("retention", asyncio.Event().wait))  # type: ignore[arg-type]
     found = await reaches(database, lambda one: one.leases_held == 1)
     assert (1, 0) == (found.nodes, found.leases_free)
-    await database.run(lambda one: one.execute(database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")))
-    assert (1, 1) == ((found := await health(database, REPLICATED)).leases_held, found.leases_free)
+    want = database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
+    while True:  # until it was not told in between what the gateway itself wants
+        await database.run(lambda one: one.execute(want))
+        found = await health(database, REPLICATED)
+        if found.leases_free:
+            break
+    assert (1, 1) == (found.leases_held, found.leases_free)
     running.cancel()
     await leases.close()
     assert 0 == (await health(database, REPLICATED)).nodes

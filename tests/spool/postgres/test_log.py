@@ -240,17 +240,13 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
     await log.follow()
 
     def lose(connection: Connection) -> None:
-        database = log._database
-        connection.execute(database.sql("DELETE FROM {schema}.commits WHERE id = 2"))
-        connection.execute(database.sql("DELETE FROM {schema}.entries WHERE first = 2"))
+        for statement in (
+            "DELETE FROM {schema}.commits WHERE id = 2", "DELETE FROM {schema}.entries WHERE first = 2",
+            "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
+        ):  # fmt: skip
+            connection.execute(log._database.sql(statement))
 
     await book_all(log._database)
-    await log._database.transaction(
-        lambda connection: connection.execute(log._database.sql("DELETE FROM {schema}.books"))
-    )
-    await log._database.transaction(
-        lambda connection: connection.execute(log._database.sql("UPDATE {schema}.marks SET booked = 0"))
-    )
     await log._database.transaction(lose)
 
     await add(log, call(2), call(3))
@@ -389,7 +385,7 @@ async def test_a_start_under_which_a_period_goes_knows_its_calls(
 async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone."""
     monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
-    log, stopped = await open_log(hold=0), await open_log(hold=0)
+    log, stopped = await open_log(hold=0, commit_wait=60), await open_log(hold=0)
     has_it = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -397,7 +393,7 @@ async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, mon
         if not has_it.is_set():
             connection.execute(stopped._database.sql(LOCK_HEAD))
             loop.call_soon_threadsafe(has_it.set)
-            connection.execute("SELECT pg_sleep(25)")
+            connection.execute("SELECT pg_sleep(90)")
 
     holder = asyncio.create_task(stopped._database.append.transaction(stop))
     await has_it.wait()

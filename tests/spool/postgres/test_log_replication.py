@@ -108,7 +108,7 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
             task.cancel()
         await asyncio.gather(*sending, return_exceptions=True)
         answered = [*range(5), *(number for numbers in kept.values() for number in numbers)]
-        alone = await open_node(stack, pair, durability=LOCAL)
+        alone = await open_node(stack, pair, durability=LOCAL, **PATIENT)
         ids = [record.id for record in await everything(alone) if record is not None]
         assert {call(number)[1].id for number in answered} <= set(ids)
         assert len(ids) == len(set(ids))

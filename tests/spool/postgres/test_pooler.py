@@ -47,7 +47,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
 
     places = range(4)
     limits = await asyncio.gather(*(database.transaction(partial(add, place=place)) for place in places))
-    assert limits == [[("2s",)]] * 4
+    assert limits == [[(LIMITS["lock_timeout"],)]] * 4
     count = database.sql("SELECT count(*) FROM {schema}.facts WHERE value = ''")
     for _ in range(8):  # more often than a statement is prepared where that is possible
         assert await database.read(lambda connection: connection.execute(count).fetchall()) == [(12,)]
@@ -94,14 +94,14 @@ async def test_a_statement_of_its_own_takes_one_round_trip(pooler: str, unmade_s
             connection.pgconn.untrace()
         return rows
 
-    assert [("a", "2s")] == await pooled.run(work)
+    assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
     senders = [line.split("\t")[1] for line in trace.read_text().splitlines()]  # F: of Tollhouse, B: of the server
     assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
     with pytest.raises(Invalid):
         await pooled.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))
     with pytest.raises(ZeroDivisionError):
         await pooled.run(_interrupted)
-    assert [("a", "2s")] == await pooled.run(work)
+    assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
     await pooled.close()
 
 
