@@ -109,7 +109,7 @@ async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: fl
 @pytest.mark.asyncio
 async def test_a_stop_does_not_wait_for_a_silent_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does not answer in time stays open."""
-    monkeypatch.setattr(forwarder, "FLUSH_S", 0.05)
+    monkeypatch.setattr(forwarder, "FLUSH_S", 0.5)
     silent = Gate()
     async with lingering(tmp_path, silent, linger_s=3600) as (spool, routes):
         await spool.add(calls(1, 3))

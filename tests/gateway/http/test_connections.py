@@ -93,12 +93,19 @@ def test_the_limit_leaves_descriptors_for_files() -> None:
 
 
 @pytest_asyncio.fixture
-async def listener() -> AsyncIterator[Listener]:
+async def in_hand() -> asyncio.Semaphore:
+    """Released for each request that was read."""
+    return asyncio.Semaphore(0)
+
+
+@pytest_asyncio.fixture
+async def listener(in_hand: asyncio.Semaphore) -> AsyncIterator[Listener]:
     """A listener for two connections, with an address that answers when `hold` is set."""
     application = web.Application()
     hold = asyncio.Event()
 
     async def answer(_: web.Request) -> web.Response:
+        in_hand.release()
         await hold.wait()
         return web.Response()
 
@@ -114,14 +121,14 @@ GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
 @pytest.mark.asyncio
-async def test_a_connection_too_many_is_told_to_come_later(listener: Listener) -> None:
+async def test_a_connection_too_many_is_told_to_come_later(listener: Listener, in_hand: asyncio.Semaphore) -> None:
     """With every connection busy the next one reads 503 with Retry-After before it is closed."""
     writers = []
     for _ in range(2):
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(GET)
         writers.append(writer)
-    await asyncio.sleep(0.1)
+        await in_hand.acquire()
     reader, late = await asyncio.open_connection("127.0.0.1", listener.port)
     answer = raw.parsed(await reader.read())
     assert (503, "5", int(answer.headers["content-length"])) == (

@@ -118,7 +118,9 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     order=st.sampled_from(["asc", "desc"]),
     colors=st.lists(st.sampled_from(COLORS), max_size=2),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 async def test_a_walk_sees_every_row_that_stays_exactly_once(
     kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from gateway.intake.shadows import NOTED_S, STEP, WINDOW_S, Shadows
 from spool import memory
-from spool.clock import SystemClock
 from spool.identity import of_call
 from spool.log.values import Entry, Submission
 from spool.memory import MemorySpool
@@ -146,15 +145,17 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.timeout(120)
 async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
     """The last seconds before a restart are not missed."""
-    clock = SystemClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0.2), clock=clock)
+    clock = SetClock()
+    spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
     await shadows.remember(spool.log)
     shadows.shade(metric)
     assert not metric.shadow
 
-    following = asyncio.create_task(shadows.follow(spool.log, hold_s=0.2))
+    following = asyncio.create_task(shadows.follow(spool.log, hold_s=10))
+    await asyncio.sleep(0)
+    clock.time += 11
     while not metric.shadow:
         assert not following.done()
         await asyncio.sleep(0.01)

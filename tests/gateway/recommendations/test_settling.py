@@ -102,7 +102,9 @@ def calls(draw: st.DrawFn) -> Inference:
 
 
 @pytest.mark.asyncio
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(traffic=st.lists(calls(), max_size=40))
 async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Inference]) -> None:
     """Of whatever traffic: each within what its tokens cost, and all of them within what everything cost."""

@@ -271,7 +271,10 @@ async def test_a_worker_that_says_nothing_is_replaced() -> None:
     """What it had in hand is done by the next one."""
     async with workers(mortal(says_nothing), silent_s=0.2) as (pool, told):
         await pool.complete()
-        assert 3 == (await decode(pool, spans(3))).outcome.received
+        decoding = asyncio.create_task(decode(pool, spans(3)))
+        await told.changed.wait()
+        pool._silent_s = 60.0  # the next one may be slow
+        assert 3 == (await decoding).outcome.received
     assert {SILENT: 1} == told.deaths
 
 
