@@ -15,6 +15,7 @@ import pytest
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+from tests.free_ports import free_port
 
 PLANE = "/v1/ai-control-plane/"
 AGENT_MIB = 100  # resident, the bound of an idle gateway
@@ -203,13 +204,14 @@ def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> No
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
     """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
     near, far = chained
+    # Nobody else is given this port while the gateway is away.
+    near.config.write_text(near.config.read_text().replace(":0", f":{free_port()}", 1))
     near.start()
     laptop: Agent = agent(near)
     laptop.start()
     assert 0o600 == (laptop.data / "device.json").stat().st_mode & 0o777
     wait_for(lambda: (laptop.data / "device.key").exists(), 60, "the device's own key")
     assert 0o600 == (laptop.data / "device.key").stat().st_mode & 0o777
-    address = near.url.removeprefix("http://")
     sent = 0
 
     def report(n: int) -> None:
@@ -223,7 +225,6 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     near.kill()
     report(100)
     assert laptop.queued("upstream/ai-telemetry") > 0
-    near.config.write_text(near.config.read_text().replace('listen = "127.0.0.1:0"', f'listen = "{address}"', 1))
     near.start()
     report(20)
     wait_for(lambda: len(far.records()) >= sent, 60, "every event upstream")

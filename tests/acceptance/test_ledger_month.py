@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import urllib3
 
 from gateway.cli.examples import example
 from gateway.normalise.formats.engine.declaration import ExampleCall
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 
 ROUNDS = int(os.environ.get("TOLLHOUSE_LEDGER_ROUNDS", "4"))
@@ -28,6 +30,7 @@ MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
 TEAMS = ("search", "support", "")
 SHADOWS = "[sources.openrouter]\ncount = false"
 TRACES = "/v1/traces"
+EACH_ROUND = {"accepted": 80, "duplicates": 8, "amended": 3}  # at least
 
 Sent = tuple[str, bytes]  # path and body
 Group = tuple[str, ...]
@@ -157,7 +160,7 @@ def check(tollhouse: Any, questions: Sequence[tuple[str, int, tuple[str, ...]]] 
 
 def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
     """Kills, restarts, repeats, halves, late and shadowed calls: to the digit, before and after a rebuild."""
-    tollhouse = installations(hold="300ms", more=SHADOWS)
+    tollhouse = installations(hold="2s", more=SHADOWS)
     keys = [tollhouse.key(f"team {team or 'none'}", *_grant(team)) for team in TEAMS]
     senders = [Sender(seed) for seed in range(SENDERS)]
     for turn in range(ROUNDS):
@@ -169,7 +172,8 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
         ]
         for thread in threads:
             thread.start()
-        time.sleep(random.Random(turn).uniform(0.5, 1.5))
+        wait_for(partial(has_had, tollhouse, turn + 1), 120, f"what round {turn} has to bring")
+        time.sleep(random.Random(turn).uniform(0.0, 0.5))  # so that the kill meets anything
         tollhouse.kill()
         stop.set()
         for thread in threads:
@@ -178,15 +182,20 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
     tollhouse.wait_until_drained()
     books = tollhouse.json("spool", "verify")["topics"]["ai-telemetry"]
     records = tollhouse.records()
-    assert books["accepted"] == len(records) > 200
-    assert books["duplicates"] > 20
-    assert books["amended"] > 5
+    assert books["accepted"] == len(records)
+    assert all(books[term] >= ROUNDS * count for term, count in EACH_ROUND.items())
     assert any(record["shadow"] for record in records)
     check(tollhouse, QUESTIONS)
     tollhouse.run("ledger", "rebuild")
     check(tollhouse)
     tollhouse.stop()
     check(tollhouse)
+
+
+def has_had(tollhouse: Tollhouse, rounds: int) -> bool:
+    """Whether so many rounds have brought what is looked for, however fast this machine is."""
+    books = tollhouse.asked("/books")["topics"].get("ai-telemetry", {})
+    return all(books.get(term, 0) >= rounds * count for term, count in EACH_ROUND.items())
 
 
 def _grant(team: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,17 @@ def leaving(installations: Installations) -> Tollhouse:
     return one
 
 
+def start_and_be_refused(one: Tollhouse) -> None:
+    """A parked route tries once when it starts, and what it has in hand is not handed over."""
+
+    def attempts(deliveries: Sequence[dict[str, Any]]) -> int:
+        return sum(delivery["attempts"] for delivery in deliveries)
+
+    before = attempts(one.json("spool", "deliveries")["deliveries"])
+    one.start()
+    wait_for(lambda: attempts(one.asked("/deliveries")["deliveries"]) > before, 60, "the attempt of the start")
+
+
 def export(one: Tollhouse, *more: str, code: int = 0) -> Path:
     bundle = one.directory / "backlog.bundle"
     one.run("spool", "export", str(bundle), "--key-file", str(one.directory / "key"), *more, code=code)
@@ -57,7 +68,7 @@ def bring(other: Tollhouse, one: Tollhouse, bundle: Path) -> dict[str, Any]:
 def test_a_backlog_is_delivered_once(installations: Installations, leaving: Tollhouse, is_running: bool) -> None:
     """By the installation that imports it, however often it does; both books balance, and the first sends nothing."""
     if is_running:
-        leaving.start()
+        start_and_be_refused(leaving)
     bundle = export(leaving)
     assert 0o600 == bundle.stat().st_mode & 0o777
     books = leaving.json("spool", "verify")

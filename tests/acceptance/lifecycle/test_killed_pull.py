@@ -32,11 +32,11 @@ days = {DAYS}
         tollhouse: Tollhouse = installations(more=more)
         (tollhouse.directory / "admin-key").write_text(KEY)
         await asyncio.to_thread(tollhouse.start)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await provider.hung.wait()
         tollhouse.kill()
         await asyncio.to_thread(tollhouse.start)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await provider.until_asked(3)
         shown = await asyncio.to_thread(tollhouse.json, "reconcile", "pull")
         assert ["done"] == [each["state"] for each in shown["statement_pulls"]]

