@@ -175,7 +175,7 @@ class Tollhouse:
             wait_for(is_whole, 60, "the end of the last line")
         return [json.loads(line) for line in text.split(b"\n") if line]
 
-    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 120.0) -> None:
+    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 300.0) -> None:
         """Until everything that was acknowledged has left by the route: before a stop, what is to be read after it."""
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 

@@ -51,9 +51,9 @@ def test_ten_thousand_records_through_two_tollhouses(installations: Any, tmp_pat
     near, far, key = chained(installations, tmp_path)
     near.start()
     send(near, key, RECORDS, "chain")
-    near.wait_until_drained("upstream/ai-telemetry", 60)
-    near.wait_until_drained("archive/ai-telemetry", 60)
-    far.wait_until_drained("archive/ai-telemetry", 60)
+    near.wait_until_drained("upstream/ai-telemetry")
+    near.wait_until_drained("archive/ai-telemetry")
+    far.wait_until_drained("archive/ai-telemetry")
     left = {record["id"]: record for record in near.records()}
     right = {record["id"]: record for record in far.records()}
     assert RECORDS == len(left) == len(near.records()) == len(far.records())
@@ -77,7 +77,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations
     assert "parked" == routes["upstream/ai-telemetry"]["state"]
     assert routes["upstream/ai-telemetry"]["reason"]
     far.run("keys", "enable", "near tollhouse")
-    near.wait_until_drained("upstream/ai-telemetry", 60)
+    near.wait_until_drained("upstream/ai-telemetry")
     far.wait_until_drained("archive/ai-telemetry")
     assert 2_000 == len(far.records()) == len({record["id"] for record in far.records()})
     near.json("spool", "verify")
