@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.acceptance.conftest import Tollhouse, installations
-from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
-from tests.browser.trouble import RefusingUpstream, in_trouble
+from tests.acceptance.conftest import Tollhouse, installations, wait_for
+from tests.browser.console import CHROMIUM, PATIENCE_MS, WIDE, Console, filled, launched
+from tests.browser.trouble import ARCHIVE, REFUSED, RefusingUpstream, in_trouble
 
 __all__ = ["installations"]
 
 OpenConsole = Callable[..., Console]
 
-expect.set_options(timeout=30_000)  # a page that hears of a change loads again after up to 5 s, on a slow machine later
+# A page that hears of a change loads again after up to 5 s, or after 20 times as long as the last time took.
+expect.set_options(timeout=PATIENCE_MS)
 
 
 # Ends with the folder, because an event loop of Playwright runs on this thread until then.
@@ -83,10 +84,12 @@ def busy(tmp_path: Path) -> Iterator[Tollhouse]:
 
 @pytest.fixture
 def troubled(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse on whose pages there is something to do; its upstream refuses its key."""
+    """A running Tollhouse on whose pages there is something to do; its upstream has refused its key."""
     upstream = RefusingUpstream()
     tollhouse = in_trouble(tmp_path / "troubled", upstream.url)
     tollhouse.start(env={"UPSTREAM_SECRET": "s" * 40})
+    wait_for(lambda: tollhouse.route(REFUSED)["state"] == "parked", 120, "the upstream refuses")
+    tollhouse.wait_until_drained(ARCHIVE)
     yield tollhouse
     tollhouse.stop()
     upstream.close()

@@ -29,6 +29,7 @@ grpc_listen = ""
 """
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 WIDE = {"width": 1280, "height": 800}
+PATIENCE_MS = 90_000  # a net: nothing takes that long where nothing is wrong
 NARROW = {"width": 390, "height": 844}
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 # A refused script or style is an event of the page, not a line that can be relied on in its console.
@@ -62,6 +63,7 @@ class Console:
         self.context = context
         self.wrong: list[str] = []
         self.requests: list[Request] = []
+        context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(_VIOLATIONS)
         self.page: Page = context.new_page()
         self.page.on("console", self._hear)
@@ -91,6 +93,7 @@ class Console:
         """Show the page of an address such as "/costs?by=model", loaded anew, and wait until it settles."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.url}/console/#{address}")
+        self.page.mouse.move(0, 0)  # what a row that it is over says, is not exchanged
         self.settle()
 
     def settle(self) -> None:

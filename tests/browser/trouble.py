@@ -23,6 +23,7 @@ from tests.spool.contract.examples import add, call
 ARCHIVE = "archive/ai-telemetry"
 LAKE = "old-lake/ai-telemetry"
 UPSTREAM = "upstream/unit-cost"
+REFUSED = "upstream/ai-telemetry"
 CALLS = 5
 DEAD = 3
 CONFIG = """

@@ -113,7 +113,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     expect(causes).to_contain_text("unreported traffic")
     expect(causes).to_contain_text(MODEL)
     rows = by_model.locator("tbody tr")
-    assert len(found["rows"]) == rows.count()
+    expect(rows).to_have_count(len(found["rows"]))
     assert [] == console.audit()
     console.screenshot("reconciliation")
     page.get_by_role("link", name="By day", exact=True).click()
