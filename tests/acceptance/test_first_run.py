@@ -31,14 +31,14 @@ def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
         assert re.search(r"^listening on http://127\.0\.0\.1:[1-9]\d*$", printed, re.MULTILINE), printed
         curl = printed[printed.index("curl") :]
         done = subprocess.run(
-            ["bash", "-c", curl.strip() + " -i -s"], capture_output=True, text=True, timeout=120, check=True
+            ["bash", "-c", curl.strip() + " -i -s"], capture_output=True, text=True, timeout=300, check=True
         )
         assert " 200 " in done.stdout.splitlines()[0]
         assert re.search(
             r"(?i)^tollhouse-receipt: id=\S+; records=1; ignored=0; rejected=0; durability=fsync", done.stdout, re.M
         )
         status = subprocess.run(
-            [str(COMMAND), "spool", "status", "--json"], capture_output=True, text=True, timeout=120, cwd=tmp_path
+            [str(COMMAND), "spool", "status", "--json"], capture_output=True, text=True, timeout=300, cwd=tmp_path
         )
         topics = json.loads(status.stdout)["topics"]
         assert 1 == next(row["accepted"] for row in topics if row["topic"] == "ai-telemetry")

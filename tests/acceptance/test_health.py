@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import COMMAND
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
 
 SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_listen = ""\n{more}'
+
+
+def wait_until_alive(one: Tollhouse) -> None:
+    """The command gives a server ten seconds: a machine that stands still for as long is asked again."""
+    wait_for(lambda: one.attempt("health").stdout == "alive\n", 120, "a living server")
 
 
 @pytest.mark.parametrize("public", [False, True])
@@ -24,7 +29,7 @@ def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: 
     one = installations(config=SETTINGS.format(listen=listen, operator=operator, more=""))
     assert "does not answer" in one.attempt("health").stderr
     one.start()
-    assert "alive\n" == one.run("health")
+    wait_until_alive(one)
     one.process.send_signal(signal.SIGSTOP)
     hung = one.attempt("health")
     assert (1, True) == (hung.returncode, "does not answer" in hung.stderr)
@@ -43,5 +48,5 @@ def test_health_asks_a_server_with_tls_of_its_own_machine(installations: Any, tm
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("listening on https://")
-        assert "alive\n" == one.run("health")
+        wait_until_alive(one)
         process.terminate()

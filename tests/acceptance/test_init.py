@@ -20,7 +20,7 @@ def init(directory: Path, *words: str, answers: str = "") -> subprocess.Complete
     command = [str(COMMAND), "init", *words]
     if not answers:
         return run_process(command, cwd=directory)
-    return subprocess.run(command, cwd=directory, input=answers, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=directory, input=answers, capture_output=True, text=True, timeout=300)
 
 
 def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:

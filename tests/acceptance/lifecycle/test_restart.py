@@ -207,6 +207,6 @@ def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str,
         script = f'exec 3<&{number} 4<&{number}; export LISTEN_PID=$$ {environment}; exec "$@"'
         done = subprocess.run(
             ["bash", "-c", script, "bash", str(COMMAND), "serve", "--listen", "127.0.0.1:0"],
-            pass_fds=[number], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+            pass_fds=[number], cwd=tmp_path, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert (2, True) == (done.returncode, told in done.stderr), done.stderr
