@@ -69,7 +69,7 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
             for _ in range(KILLS):
                 before = pids(server)
                 os.kill(min(before), signal.SIGKILL)
-                wait_for(lambda before=before: len(pids(server) - before) == 1, 30, "another worker")
+                wait_for(lambda before=before: len(pids(server) - before) == 1, 120, "another worker")
                 wait_for_workers(server)
         finally:
             enough.set()
