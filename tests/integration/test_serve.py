@@ -33,6 +33,7 @@ from spool.sqlite import open_spool
 from tests.gateway.http import raw
 from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces
+from tests.processes.copied import copying_command
 
 pytestmark = pytest.mark.asyncio
 
@@ -42,19 +43,29 @@ Run = Callable[..., Awaitable[Process]]
 
 @pytest_asyncio.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
-    """Starts the command in a directory of its own; it does not outlive the test."""
+    """
+    Starts the command in a directory of its own; it does not outlive the test.
+
+    A copy, unless it `is_new`: for signals that come one upon the other, and where its start is measured.
+    """
     made: list[Process] = []
 
-    async def start(*words: str, descriptors: int | None = None) -> Process:
+    async def start(*words: str, descriptors: int | None = None, is_new: bool = False) -> Process:
         def limit_descriptors() -> None:
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve", *words,
-            stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
-            preexec_fn=limit_descriptors,
-        )  # fmt: skip
+        if is_new or descriptors is not None:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gateway", "serve", *words,
+                stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
+                preexec_fn=limit_descriptors,
+            )  # fmt: skip
+        else:
+            program, number = copying_command()
+            process = await asyncio.create_subprocess_exec(
+                program, "serve", *words, stdout=PIPE, stderr=PIPE, cwd=tmp_path, pass_fds=[number]
+            )
         made.append(process)
         return process
 
@@ -178,7 +189,7 @@ async def test_a_data_directory_that_cannot_be_written_is_one_clear_line(run: Ru
 
 async def test_a_second_signal_changes_nothing(run: Run) -> None:
     """Two SIGTERM and a SIGINT while a request is half way: the stop goes on and ends with 0."""
-    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
+    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "", is_new=True)
     port = port_of(await line(process))
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/traces HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{")
@@ -197,7 +208,7 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = "127.0.0.1:0"\napi_key_file = "key"\n'
     )
     begun = asyncio.get_running_loop().time()
-    process = await run("--config", "tollhouse.toml")
+    process = await run("--config", "tollhouse.toml", is_new=True)
     port, grpc_port = port_of(await line(process)), port_of(await line(process))
     start_s = asyncio.get_running_loop().time() - begun
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}")
@@ -254,7 +265,7 @@ async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) ->
     (tmp_path / "tollhouse.toml").write_text(
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\napi_key_file = "key"\n'
     )
-    process = await run("--config", "tollhouse.toml")
+    process = await run("--config", "tollhouse.toml", is_new=True)
     port = port_of(await line(process))
     assert process.stderr is not None
 

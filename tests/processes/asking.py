@@ -1,5 +1,5 @@
 """
-The command in the PATH of a shell: a copy carries it out in place of this process, which ends as the copy ends.
+A command that a copy carries out in place of this process, which ends as the copy ends.
 
 It imports as little as can be, because a script runs it again and again.
 """
@@ -15,17 +15,25 @@ import sys
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def pass_on(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:  # it has ended
+        return
+
+
 def ask(requests: int, command: str) -> None:
     """Ask on the socket with that number for a copy that reads and prints where this process does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     where = os.getcwd()  # noqa: PTH109 (to import pathlib takes longer than all the rest)
+    command = sys.executable if sys.argv[1:2] == ["-m"] else command
     request = {"command": [command, *sys.argv[1:]], "cwd": where, "env": dict(os.environ)}
     with socket.socket(fileno=requests) as asked, theirs:
         socket.send_fds(asked, [json.dumps(request).encode()], [theirs.fileno(), 1, 2, 0])
     pid = int(told.recv(100))
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, lambda number, _: pass_on(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     code = int(told.recv(100) or -signal.SIGKILL)
     if code < 0:

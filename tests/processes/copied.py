@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,12 +123,21 @@ def run_process(
         return subprocess.CompletedProcess(command, code, printed, complaints.result())
 
 
-def command_in(directory: Path) -> int:
+@cache
+def copying_command() -> tuple[str, int]:
     """
-    Write a `tollhouse` for the PATH of shells, which has copies do its work.
+    A program for `subprocess` that has copies do the work of `tollhouse`, or of `python -m`.
 
-    Returns the number of an open file that the shell has to be given (`pass_fds`).
+    And the number of an open file that it has to be given (`pass_fds`). Where it is killed, its copy ends a moment
+    later: a test that kills takes `start_process`.
     """
+    directory = Path(tempfile.mkdtemp(prefix="tollhouse-command-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return str(directory / COMMAND.name), command_in(directory)
+
+
+def command_in(directory: Path) -> int:
+    """Write such a program into a directory, for the PATH of shells; the number of the open file."""
     number = _loaded().number
     command = directory / COMMAND.name
     command.write_text(

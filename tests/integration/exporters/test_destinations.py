@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.documents import blocks
 from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
+from tests.processes.copied import start_process
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).parents[3]
@@ -212,24 +213,21 @@ def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str)
         build_routes(UpstreamSettings(), [destination], clock=CLOCK)
 
 
-@pytest.mark.asyncio
-async def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
+def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
     """Killed again and again while it writes, the archive ends with every record on exactly one line, in order."""
     archive = tmp_path / "archive.ndjson"
     for round_ in range(12):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive),
-            stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout is not None
-        assert b"writing\n" == await process.stdout.readline()
-        if round_ == 11:
-            assert b"done\n" == await process.stdout.readline()
-        else:
-            await asyncio.sleep(0.004 * round_)
-            with suppress(ProcessLookupError):  # it may have written everything by then
-                process.send_signal(signal.SIGKILL)
-        await process.wait()
+        words = ("-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive))
+        process = start_process([sys.executable, *words], cwd=tmp_path, is_read=True)
+        assert process.stdout is not None and process.stderr is not None
+        with process.stdout as stdout, process.stderr:
+            assert "writing\n" == stdout.readline()
+            if round_ == 11:
+                assert "done\n" == stdout.readline()
+            else:
+                time.sleep(0.004 * round_)
+                process.kill()
+            process.wait()
     lines = [orjson.loads(line)["input_tokens"] for line in archive.read_bytes().splitlines()]
     assert list(range(1, RECORDS + 1)) == lines
 

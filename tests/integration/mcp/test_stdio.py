@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from gateway.mcp.revisions import LEGACY, MODERN
 from tests.integration.mcp.conftest import META, Assistant
+from tests.processes.copied import copying_command
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,9 +23,11 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "g
 
 async def said(directory: Path, *lines: bytes) -> list[Any]:
     """What the command writes for these lines; it ends when its input does."""
-    command = [sys.executable, "-m", "gateway", "mcp", "--data", str(directory)]
+    program, number = copying_command()
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        program, "mcp", "--data", str(directory), stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[number]
+    )
     out, err = await process.communicate(b"".join(line + b"\n" for line in lines))
     assert 0 == process.returncode, err
     return [json.loads(line) for line in out.splitlines()]

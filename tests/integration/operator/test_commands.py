@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
+from tests.processes.copied import COMMAND, copying_command, start_process
 from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
@@ -398,13 +397,14 @@ def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
 def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
     """Neither fails because the other has the directory."""
     run("spool", "status")
+    program, number = copying_command()
     commands = [
         subprocess.Popen(
-            [sys.executable, "-m", "gateway", "keys", "create", "--name", f"key {number}", "--scope", "views:read_view",
+            [program, "keys", "create", "--name", f"key {each}", "--scope", "views:read_view",
              "--data", str(tmp_path / "store")],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[number],
         )
-        for number in range(3)
+        for each in range(3)
     ]  # fmt: skip
     for command in commands:
         _, said = command.communicate(timeout=300)
@@ -493,13 +493,10 @@ def _configured(tmp_path: Path, *lines: str) -> str:
 def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
     """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
     gateway = tmp_path.joinpath(*(["store"] * depth))
-    server = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "serve", "--data", str(gateway), "--listen", "127.0.0.1:0",
-         "--grpc-listen", ""],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=Path(__file__).parents[3],
-    )  # fmt: skip
+    words = ("serve", "--data", str(gateway), "--listen", "127.0.0.1:0", "--grpc-listen", "")
+    server = start_process([str(COMMAND), *words], cwd=tmp_path, is_read=True)
     try:
-        assert server.stdout is not None
+        assert server.stdout is not None and server.stderr is not None
         assert server.stdout.readline().startswith("listening on")
         runner = CliRunner()
         listed = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
@@ -512,11 +509,11 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
         after = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
         assert 2 == answer(after)["pagination"]["total_count"]
     finally:
-        if server.poll() is None:
-            os.kill(server.pid, signal.SIGKILL)
-            server.wait(60)
-        assert server.stdout is not None
+        server.kill()
+        server.wait(60)
+        assert server.stdout is not None and server.stderr is not None
         server.stdout.close()
+        server.stderr.close()
 
 
 async def _delivered(directory: Path) -> None:

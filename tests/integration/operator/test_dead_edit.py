@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed
 from spool.record import AI_TELEMETRY, BillingDrop, Inference, Record, UnitCostOperation, UsageEvent, as_json
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
 
 ROUTE = "archive/ai-telemetry"
@@ -85,8 +85,8 @@ async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path:
     async def edit(text: str) -> tuple[int, str]:
         file.write_text(text)
         words = ["spool", "dead", "edit", str(dead["id"]), str(file), "--data", str(tmp_path)]
-        program = (sys.executable, "-m", "gateway", *words)
-        process = await asyncio.create_subprocess_exec(*program, stdout=PIPE, stderr=PIPE)
+        program, number = copying_command()
+        process = await asyncio.create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number])
         output, errors = await process.communicate()
         return process.returncode or 0, (output + errors).decode()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from gateway.cli import main
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
 from tests.integration.conftest import Serve, Serving
+from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
 
 pytestmark = pytest.mark.asyncio
@@ -36,8 +36,9 @@ def interruptible() -> Iterator[None]:
 
 @asynccontextmanager
 async def command(serving: Serving, *words: str) -> AsyncIterator[Process]:
-    program = (sys.executable, "-m", "gateway", *words, "--data", str(serving.app.config.data_dir))
-    process = await asyncio.create_subprocess_exec(*program, stdout=PIPE, stderr=PIPE)
+    program, number = copying_command()
+    words = (*words, "--data", str(serving.app.config.data_dir))
+    process = await asyncio.create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number])
     try:
         async with asyncio.timeout(60):
             yield process
