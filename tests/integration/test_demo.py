@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from gateway.cli import main
 from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants
+from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants, too_small
 from gateway.demo.savings import SAVINGS
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
@@ -35,6 +34,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.registry.store import open_registry
+from tests.processes.copied import copying_command
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 
@@ -103,30 +103,47 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("words", [("spike", "missing-price", "retry-storm", "unrecognised", "parked-route"),
-                                   ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
-                                    "unknown-arrival", "unreported-key"),
-                                   ("cost-gap",), ("dear-model",), ("doubled-source",), tuple(SAVINGS)])  # fmt: skip
-async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("records", "words"),
+                         [(10_000, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
+                          (30_000, ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
+                                    "unknown-arrival", "unreported-key")),
+                          (14_000, ("cost-gap",)), (20_000, ("dear-model",)), (8_000, ("doubled-source",)),
+                          (10_000, tuple(SAVINGS))])  # fmt: skip
+async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
-    await filled(tmp_path, words, period=Period(end=NOON, days=35, records=30_000))
+    period = Period(end=NOON, days=20, records=records)
+    assert [] == too_small(words, days=period.days, records=period.records)
+    await filled(tmp_path, words, period=period)
     detectors = await findings(tmp_path)
     wanted = {(FOUND_BY | TOLD_BY)[word] for word in words}
     assert wanted <= detectors
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
 
 
+FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
+
+
+async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:
+    """Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may have."""
+    days = max(LEAST.get(word, LeastMonth()).of(days)[0] for word in words)
+    records = max(LEAST.get(word, LeastMonth()).of(days)[1] for word in words)
+    period = Period(end=FRIDAY, days=days, records=records)
+    await fill(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
+    assert {(FOUND_BY | TOLD_BY)[word] for word in words} <= await findings(directory)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("words", [(word,) for word in PLANTS if word not in SAVINGS] + [tuple(SAVINGS)])
+async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once."""
+    await found_at_least(tmp_path, words, days=1, seed=0)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("word", PLANTS)
-async def test_the_least_month_shows_a_plant(tmp_path: Path, word: str) -> None:
-    """At the size that the command asks for, whatever hour and weekday the month ends at."""
-    end = NOON + 4 * DAY_S - 10 * 3600  # a Friday at two
-    for number, days in enumerate((LEAST.get(word, LeastMonth()).days, 30)):
-        days, records = LEAST.get(word, LeastMonth()).of(days)
-        directory = tmp_path / str(number)
-        period = Period(end=end, days=days, records=records)
-        await fill(directory, period, seed=number, plants=(word,), clock=FakeClock(end))
-        assert (FOUND_BY | TOLD_BY)[word] in await findings(directory)
+async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
+    """With the calls of a day that the command asks for then."""
+    await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
@@ -279,8 +296,11 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"])
     assert (2, False) == (wrong.exit_code, (tmp_path / "no").exists())
     words = ("demo", "--data", str(tmp_path / "month"), "--days", "2", "--records", "200", "--serve")
-    program = (sys.executable, "-m", "gateway", *words, "--listen", "127.0.0.1:0")
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    program, number = copying_command()
+    command = (program, *words, "--listen", "127.0.0.1:0")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, pass_fds=[number]
+    ) as process:
         assert process.stdout is not None
         link = next(line.strip() for line in process.stdout if "#link=" in line)
         with urlopen(link.partition("#")[0], timeout=30) as page:
