@@ -47,6 +47,10 @@ class SpoolLocked(SpoolError):
     """Another process holds the data directory: the operator decides."""
 
 
+class NotCertain(SpoolUnavailable):
+    """It stands and may be lost, or it never happened: whoever asked looks what is there."""
+
+
 class SpoolFromTheFuture(SpoolError):
     """The files were written by a newer version: the operator upgrades or restores a backup."""
 

@@ -24,7 +24,16 @@ from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
 from gateway.monitoring.logs import where
 from gateway.monitoring.traces import SERVER
-from spool.errors import Invalid, KeyEnded, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
+from spool.errors import (
+    Invalid,
+    KeyEnded,
+    NotAllowed,
+    NotCertain,
+    NotThere,
+    RegistryDamaged,
+    SpoolFull,
+    SpoolUnavailable,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -181,6 +190,9 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
             return Refusal(503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s)
         case KeyEnded():
             return key_ended()
+        case NotCertain():
+            message = "Whether this is kept for good is not known: see whether it is there, then send it again."
+            return Refusal(503, "spool_unavailable", message, retry_after_s=1)
         case SpoolUnavailable():
             return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
         case RegistryDamaged():

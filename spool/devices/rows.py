@@ -77,7 +77,11 @@ class DeviceRows(Protocol):
         ...
 
     async def ended(self, expects: Expectations) -> Expectations:
-        """The expectations that fail now; none where rows are not shared."""
+        """
+        Asked before changes are audited: the expectations that fail now, none where rows are not shared.
+
+        SpoolUnavailable if nothing can be written.
+        """
         ...
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:

@@ -246,7 +246,7 @@ class DeviceTable:
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
         expects = conditions_of([batch], batch.ids, batch.names).expects
-        if expects and (ended := await self._rows.ended(expects)):
+        if ended := await self._rows.ended(expects):
             self._refuse(batch, DevicesRefused(ended=ended))
 
     async def _put(

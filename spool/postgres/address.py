@@ -12,7 +12,7 @@ from spool.errors import SpoolError
 from spool.installation import SIZE, make_secret
 from spool.postgres.connections.target import parsed
 from spool.postgres.database import Database
-from spool.settings import TRANSACTION, StorageSettings
+from spool.settings import REPLICATED, TRANSACTION, StorageSettings
 
 LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones
 
@@ -25,6 +25,7 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
         clock=clock,
         pooled=settings.pooler == TRANSACTION,
         commit_timeout_s=settings.commit_timeout,
+        needs_standby=settings.durability == REPLICATED,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from spool.postgres.registry.bearers import check_bearers
 from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry.shared.following import CLUSTERS
 
+T = TypeVar("T")
 _NAMES = tuple(each.name for each in fields(Cluster))
 _ALL = f"SELECT {', '.join(_NAMES)} FROM {{schema}}.clusters ORDER BY id"
 _PUT = f"""
@@ -45,6 +46,7 @@ class PostgresClusters:
 
         def work(connection: Connection) -> Cluster:
             lock_head(connection, self._database)
+            self._database.check_standby(connection)
             check_bearers(connection, sql, expects, now=self._database.now())
             row = connection.execute(sql(_ONE), (cluster.id,)).fetchone()
             if row is None and most is not None:
@@ -56,16 +58,20 @@ class PostgresClusters:
             note_changes(connection, self._database, [(CLUSTERS, cluster.id)])
             return merged
 
-        self._known[cluster.id] = await self._database.transaction(work)
+        self._known[cluster.id] = await self._commit(work)
 
     async def delete(self, id: str) -> None:
         def work(connection: Connection) -> None:
             lock_head(connection, self._database)
+            self._database.check_standby(connection)
             connection.execute(self._database.sql(_DELETE), (id,))
             note_changes(connection, self._database, [(CLUSTERS, id)])
 
-        await self._database.transaction(work)
+        await self._commit(work)
         self._known.pop(id, None)
+
+    async def _commit(self, work: Callable[[Connection], T]) -> T:
+        return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
 
 
 def _merged(known: Cluster, changed: Cluster, kept: Cluster) -> Cluster:

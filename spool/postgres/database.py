@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 
 from spool.clock import Clock, SystemClock
+from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import ALREADY_THERE, CommitUnknown, LockWaited, Unconfirmed, UniqueViolation
-from spool.postgres.connections.joined import NO_STANDBY, JoinedTransaction
+from spool.postgres.connections.joined import NO_STANDBY, STANDBY_NAMES, JoinedTransaction
 from spool.postgres.connections.lane import Lane
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import long_snapshot
@@ -43,7 +44,7 @@ class Database:
     One schema of one PostgreSQL. Its own verbs are those of `pool`, the connections of verbs and readers.
 
     `append` is the one connection on which records are committed. `control` is for what must not wait behind others:
-    this process's session and its leases.
+    this process's session and its leases. `needs_standby`: what is answered is with a standby.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Database:
         clock: Clock | None = None,
         pooled: bool = False,
         commit_timeout_s: float = 10.0,
+        needs_standby: bool = False,
     ) -> None:
+        self.needs_standby = needs_standby
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
@@ -80,6 +83,11 @@ class Database:
         if found is None:
             found = self._texts[text] = text.replace("{schema}", self.schema).replace("{now}", NOW).encode()
         return found
+
+    def check_standby(self, connection: Connection) -> None:
+        """SpoolUnavailable if a commit would wait for no standby, though it has to."""
+        if self.needs_standby and connection.execute(STANDBY_NAMES).fetchone() == ("",):
+            raise SpoolUnavailable(f"{NO_STANDBY}. Mend it, or set storage.durability")
 
     def long_snapshot(self) -> AbstractContextManager[Connection]:
         """

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from spool.devices.device import Device, Unenrolled
 from spool.devices.rows import DevicesRefused, DeviceWrite, Expectations, WriteConditions
-from spool.postgres.database import Connection, Database
+from spool.errors import SpoolUnavailable
+from spool.log.partial_reports import Expectation
+from spool.postgres.database import CommitUnknown, Connection, Database
 from spool.postgres.registry.bearers import ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry.shared.following import DEVICES
@@ -18,6 +23,7 @@ from spool.registry.shared.following import DEVICES
 _NAMES = tuple(each.name for each in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels")
+LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1  # for how long a commit is looked up that was not answered
 OVERLAP_S = 30.0  # a transaction may be committed so long after the time that its rows bear
 
 _ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
@@ -43,6 +49,7 @@ _FORGET_NAME = "DELETE FROM {schema}.unenrolled WHERE name = %s"
 _ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
 _TIME = "SELECT {now}"
 
+T = TypeVar("T")
 Versions = dict[str, int]
 
 
@@ -73,14 +80,19 @@ class PostgresDevices:
         return [_unenrolled(row) for row in rows]
 
     async def ended(self, expects: Expectations) -> Expectations:
-        sql, now = self._database.sql, self._database.now()
-        found = await self._database.read(lambda connection: ended_bearers(connection, sql, expects, now=now))
-        return frozenset(found)
+        database = self._database
+
+        def read(connection: Connection) -> Collection[Expectation]:
+            database.check_standby(connection)
+            return ended_bearers(connection, database.sql, expects, now=database.now())
+
+        return frozenset(await database.read(read))
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         database, sql = self._database, self._database.sql
         deleted, conditions = wanted.deleted, wanted.conditions
         ordered = sorted(wanted.devices, key=lambda device: device.id)
+        changed = {device.id: device for device in ordered}
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
         ends_keys = any(map(self._is_key_ended, ordered)) or bool(deleted)
         read = {device.id: self._versions.get(device.id) for device in ordered}
@@ -89,6 +101,7 @@ class PostgresDevices:
         def work(connection: Connection) -> tuple[set[str], list[Any]]:
             if told:
                 lock_head(connection, database)
+                database.check_standby(connection)
             else:
                 hold_keys(connection, sql, conditions.expects)
             ended = ended_bearers(connection, sql, conditions.expects, now=database.now())
@@ -99,13 +112,16 @@ class PostgresDevices:
             written = self._write(connection, ordered, read, following, deleted)
             moved = sorted(read.keys() - written)
             newest = connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
+            # What is there as it is wanted was written by a commit of this one that was not answered.
+            stand = {row[1] for row in newest if (row[0], _device(row[1:])) == (following[row[1]], changed[row[1]])}
+            written, newest = written | stand, [row for row in newest if row[1] not in stand]
             self._write_names(connection, wanted.names, wanted.gone)
             news = {(DEVICES, id) for id in told & (written | set(deleted))}
             if news:
                 note_changes(connection, database, news)
             return written, newest
 
-        written, newest = await database.transaction(work)
+        written, newest = await self._commit(work, needs_standby=database.needs_standby and bool(told))
         self._ends_keys = self._ends_keys or ends_keys
         for id in deleted:
             self._forget(id)
@@ -117,6 +133,24 @@ class PostgresDevices:
                 self._forget(device.id)
         moved: dict[str, Device | None] = dict.fromkeys(read.keys() - written)
         return moved | {device.id: device for device in map(self._remember, newest)}
+
+    async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
+        """Where the connection was lost at COMMIT `work` is done again: it finds what stands of it."""
+        until, unknown = math.inf, None
+        while True:
+            try:
+                return await self._database.transaction(work, needs_standby=lambda _: needs_standby)
+            except CommitUnknown as error:
+                unknown = error
+                until = min(until, time.monotonic() + LOOKED_UP_S)
+            except DevicesRefused:
+                raise
+            except SpoolUnavailable:
+                if unknown is None:
+                    raise
+            if time.monotonic() > until:
+                raise unknown
+            await asyncio.sleep(LOOK_UP_EVERY_S)
 
     async def outlast_commits(self) -> None:
         if self._ends_keys:

@@ -83,13 +83,14 @@ async def change_settings(database: Database, changes: Mapping[str, float]) -> d
     """Change settings of all nodes, each of which takes them at its next start."""
 
     def change(connection: Connection) -> dict[str, float]:
+        database.check_standby(connection)
         connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         before = _found(database, connection)["settings"]
         after = {**json.loads(before), **changes}
         connection.execute(database.sql(CHANGE), (_written(after), before))
         return after
 
-    return await database.transaction(change)
+    return await database.transaction(change, needs_standby=lambda _: database.needs_standby)
 
 
 def _found(database: Database, connection: Connection) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import errors
 
-from spool.errors import Invalid, SpoolFull, SpoolUnavailable
+from spool.errors import Invalid, NotCertain, SpoolFull, SpoolUnavailable
 
 UniqueViolation = errors.UniqueViolation
 # What CREATE says when another process made the same at this moment.
@@ -13,7 +13,7 @@ ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.Duplicat
 FULL_RETRY_S = 60
 
 
-class CommitUnknown(SpoolUnavailable):
+class CommitUnknown(NotCertain):
     """The connection was lost while a transaction was committed: it stands, or it never happened."""
 
 
@@ -21,7 +21,7 @@ class LockWaited(SpoolUnavailable):
     """Another session held what was wanted for as long as one waits for a lock."""
 
 
-class Unconfirmed(SpoolUnavailable):
+class Unconfirmed(NotCertain):
     """The transaction stands, but the standby did not confirm it: losing the primary now would undo it."""
 
 

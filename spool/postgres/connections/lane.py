@@ -70,15 +70,24 @@ class Lane:
         """
         return await self._submit(lambda session: session.run(work))
 
-    async def transaction(self, work: Callable[[Connection], T], *, takes_long: bool = False) -> T:
+    async def transaction(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        takes_long: bool = False,
+        needs_standby: Callable[[T], bool] | None = None,
+    ) -> T:
         """
         Run `work` in one transaction: its error leaves everything as it was.
 
         When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
         Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`: no
-        statement of it is given up.
+        statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also if the server was told
+        meanwhile to wait for no standby any more.
         """
-        return await self._submit(lambda session: session.transaction(work), repeatable=True, takes_long=takes_long)
+        return await self._submit(
+            lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
+        )
 
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""

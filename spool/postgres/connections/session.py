@@ -17,7 +17,7 @@ from psycopg.types.string import StrDumperUnknown
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said, translated
-from spool.postgres.connections.joined import JoinedTransaction
+from spool.postgres.connections.joined import NO_STANDBY, STANDBY_NAMES, JoinedTransaction
 from spool.postgres.connections.pooled import PooledConnection
 from spool.postgres.connections.target import CONNECTING, LIMITS, DatabaseTarget, session_options
 from spool.postgres.connections.watched import READ_COMMITTED, Connection, WatchedConnection
@@ -88,7 +88,7 @@ class ServerSession:
         self._check_confirmed()
         return result
 
-    def transaction(self, work: Callable[[Connection], T]) -> T:
+    def transaction(self, work: Callable[[Connection], T], needs_standby: Callable[[T], bool] | None = None) -> T:
         self._begin(READ_COMMITTED)
         try:
             result = work(self.connection)
@@ -103,6 +103,8 @@ class ServerSession:
         if done != "COMMIT":
             raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
         self._check_confirmed()
+        if needs_standby is not None and needs_standby(result):
+            self._check_standby()
         return result
 
     def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
@@ -153,6 +155,15 @@ class ServerSession:
     def _roll_back(self) -> None:
         if not self.is_lost:
             self.connection.execute("ROLLBACK")
+
+    def _check_standby(self) -> None:
+        """Behind a commit: whoever emptied the names meanwhile let it go that waited for them."""
+        try:
+            names = self.connection.execute(STANDBY_NAMES).fetchone()
+        except psycopg.Error as error:  # no error after which the work is repeated
+            raise CommitUnknown(f"the connection was lost behind a commit: {said(error)}") from error
+        if names == ("",):
+            raise Unconfirmed(f"{NO_STANDBY}, and the commit may be on one machine alone")
 
     def _check_confirmed(self) -> None:
         found = NOT_CONFIRMED.intersection(self._notices)

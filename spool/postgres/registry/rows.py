@@ -100,7 +100,7 @@ class PostgresRegistryRows:
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`. `ends_keys`: a
-    secret may open no more, so that a commit that began before must be waited for.
+    secret may open no more, so that a commit that began before must be waited for. `is_audited`: somebody asked for it.
     """
 
     def __init__(self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None) -> None:
@@ -109,6 +109,7 @@ class PostgresRegistryRows:
         self._now = now
         self.changed: set[tuple[str, str]] = set()
         self.ends_keys = False
+        self.is_audited = False
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
@@ -299,6 +300,7 @@ class PostgresRegistryRows:
         row["before"] = None if before is None else json.dumps(before)
         row["after"] = None if after is None else json.dumps(after)
         self._run(_ADD_AUDIT, row)
+        self.is_audited = True
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
         return read_page(self._connection, "audit", _AUDIT, query, _audit_row, sql=self._sql)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from spool.errors import RegistryDamaged
 from spool.postgres.database import Connection, Database
@@ -28,6 +29,14 @@ _FORGET = "DELETE FROM {schema}.registry_changes WHERE seq <= %s"
 _SINCE = "SELECT seq, kind, id FROM {schema}.registry_changes WHERE seq > %s AND seq <= %s"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Changed(Generic[T]):
+    result: T
+    seq: int | None
+    ends_keys: bool
+    needs_standby: bool
+
+
 class PostgresRegistry:
     """See `spool.registry.rows.RegistryStore`."""
 
@@ -43,17 +52,23 @@ class PostgresRegistry:
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
 
-        def within(connection: Connection) -> tuple[T, int | None, bool]:
+        def within(connection: Connection) -> _Changed[T]:
             lock_head(connection, database)
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
+            is_answered = bool(rows.changed) and rows.is_audited  # sessions may be lost, and findings are found again
+            if is_answered:
+                database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
-            return result, seq, rows.ends_keys
+            needs_standby = is_answered and database.needs_standby
+            return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
-        result, seq, self.ends_keys = await self._guarded(database.transaction(within))
-        if seq is not None:
-            self._own.add(seq)
-        return result
+        changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
+        changed = await self._guarded(changing)
+        self.ends_keys = changed.ends_keys
+        if changed.seq is not None:
+            self._own.add(changed.seq)
+        return changed.result
 
     async def outlast_commits(self) -> None:
         """On one connection, whoever asks: a wait that begins later is for all who ask before it."""

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from spool.postgres.database import Database
+from tests.spool.postgres.waiting_commits import waiting as waiting
 from tests.spool.postgres_cluster import BEHIND_POOLER, Schema
 from tests.spool.postgres_cluster import patience as patience
 

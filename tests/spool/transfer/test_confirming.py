@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from spool.errors import SpoolUnavailable, UnfinishedCopy
-from spool.postgres.connections.joined import BARRIER
 from spool.settings import REPLICATED
 from spool.transfer.copying import CopiedStorage
-from tests.spool.postgres.test_replication import WAITING
+from tests.spool.postgres.waiting_commits import commit_that_waits
 from tests.spool.postgres_cluster import SUCCESSOR, Server, confirming
 from tests.spool.transfer.places import Places
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def waiting(cluster: Server) -> AsyncIterator[asyncio.Task[object]]:
-    """A commit that waits for the standby SUCCESSOR, as all do that the shared server is asked to confirm."""
-    cluster.change(synchronous_standby_names=SUCCESSOR)
-    try:
-        yield await _commit_that_waits(cluster)
-    finally:
-        cluster.change(synchronous_standby_names="")
-
-
-async def _commit_that_waits(server: Server) -> asyncio.Task[object]:
-    while True:  # the server takes its settings over some time after it was told to
-        task: asyncio.Task[object] = asyncio.create_task(asyncio.to_thread(server.execute, BARRIER.decode()))
-        while not task.done():
-            if await asyncio.to_thread(server.execute, WAITING):
-                return task
 
 
 def need_standby(places: Places, *, commit_timeout_s: float) -> None:
@@ -83,7 +62,7 @@ async def test_a_copy_counts_where_the_standby_has_it(
         await places.copy("files", "postgres")
 
     cluster.change(synchronous_standby_names=SUCCESSOR)
-    again = await _commit_that_waits(cluster)
+    again = await commit_that_waits(cluster)
     with confirming(cluster):
         await again
         assert isinstance(await places.copy("files", "postgres"), CopiedStorage)

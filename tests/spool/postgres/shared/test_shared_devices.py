@@ -14,7 +14,8 @@ import pytest_asyncio
 from spool.devices.device import Device, DeviceChange, of_known
 from spool.devices.rows import TooManyDevices
 from spool.devices.table import DeviceTable
-from spool.errors import KeyEnded, NotAllowed, NotThere
+from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
+from spool.postgres.database import CommitUnknown
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
@@ -43,7 +44,8 @@ def labelled(name: str) -> DeviceChange:
 class Node:
     """A process that has the devices open."""
 
-    def __init__(self, table: DeviceTable, registry: PostgresRegistry) -> None:
+    def __init__(self, rows: PostgresDevices, table: DeviceTable, registry: PostgresRegistry) -> None:
+        self.rows = rows
         self.table = table
         self.registry = registry
         self.seq = 0
@@ -60,8 +62,9 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
         opened = []
         for _ in range(2):
             database = await stack.enter_async_context(migrated(fresh_schema))
-            table = await DeviceTable.open(PostgresDevices(database))
-            opened.append(Node(table, PostgresRegistry(database)))
+            rows = PostgresDevices(database)
+            table = await DeviceTable.open(rows)
+            opened.append(Node(rows, table, PostgresRegistry(database)))
             stack.push_async_callback(table.close)
         yield opened[0], opened[1]
 
@@ -106,6 +109,54 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
     )
     assert isinstance(outcomes[0], NotAllowed) and not isinstance(outcomes[1], BaseException)
     assert ("revoked", "ada") == (outcomes[1].state, outcomes[1].user)
+
+
+@pytest.mark.parametrize("stands", [True, False])
+async def test_a_change_whose_commit_was_not_answered(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, stands: bool
+) -> None:
+    """It is looked up: made once, whether it stands or has to be made again, and audited once."""
+    here, there = nodes
+    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await there.follow()
+    database = here.rows._database
+    transaction, lost = database.transaction, list[object]()
+
+    async def losing(work: Any, **options: Any) -> Any:
+        """The first one is not answered; while it is looked up the database is away at first."""
+        if len(lost) == 1:
+            lost.append(work)
+            raise SpoolUnavailable("the database is away")
+        answer = await transaction(work, **options) if lost or stands else None
+        if not lost:
+            lost.append(work)
+            raise CommitUnknown("the connection was lost")
+        return answer
+
+    monkeypatch.setattr(database, "transaction", losing)
+    monkeypatch.setattr("spool.postgres.devices.LOOK_UP_EVERY_S", 0.0)
+    audited: list[AuditedChange] = []
+
+    async def audit(changes: Sequence[AuditedChange]) -> None:
+        audited.extend(changes)
+
+    def revoked(known: Device) -> Device:
+        if known.state == "revoked":
+            raise NotAllowed("the device is revoked already")
+        return replace(known, state="revoked")
+
+    here.table.auditor = audit
+    change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
+    made, new, _ = await asyncio.gather(
+        here.table.update("revoked", of_known(revoked), change),
+        here.table.update("new", lambda known: known or device("new")),
+        here.table.delete(["deleted"], []),
+    )
+    assert ("revoked", "new", [change]) == (made.state, new.id, audited)
+    assert len(lost) == 2
+    await there.follow()
+    for node in nodes:
+        assert {"revoked": "revoked", "new": "enrolled"} == {each.id: each.state for each in node.table.all()}
 
 
 async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node]) -> None:

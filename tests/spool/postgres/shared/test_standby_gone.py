@@ -1,0 +1,101 @@
+"""What somebody asked for is answered as done where a standby has it; without one it is refused, as records are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import pytest_asyncio
+
+from spool.clusters import Cluster
+from spool.devices.table import DeviceTable
+from spool.errors import SpoolUnavailable
+from spool.postgres.clusters import PostgresClusters
+from spool.postgres.database import Database, Unconfirmed
+from spool.postgres.devices import PostgresDevices
+from spool.postgres.facts import change_settings
+from spool.postgres.migrations import migrate
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.audit import AuditedChange
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
+from tests.moved_clock import MovedClock
+from tests.spool.postgres.shared.test_shared_devices import ACTOR, device, labelled
+from tests.spool.postgres.test_replication import WAITING
+from tests.spool.postgres_cluster import Schema, Server
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def strict(fresh_schema: Schema) -> AsyncIterator[Database]:
+    """One that needs a standby, on a server that waits for none unless a test says otherwise."""
+    database = Database(fresh_schema.dsn, schema=fresh_schema.name, commit_timeout_s=300.0, needs_standby=True)
+    await migrate(database)
+    yield database
+    await database.close()
+
+
+async def opened(database: Database) -> Registry:
+    return await Registry.open(PostgresRegistry(database), secret=b"s" * 32, clock=MovedClock())
+
+
+async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
+    """No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted nonetheless."""
+    registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
+    audited: list[AuditedChange] = []
+
+    async def audit(changes: Sequence[AuditedChange]) -> None:
+        audited.extend(changes)
+
+    table.auditor = audit
+    strict.needs_standby = False
+    await table.keep(device())
+    await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    strict.needs_standby = True
+    enrolment = AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-2")
+    cluster = Cluster(id="c", account="a", region="r", name="n", first_seen=1.0, last_seen=1.0)
+    for change in (
+        registry.keys.create(name="two", scopes=[INGEST], actor=ACTOR),
+        registry.keys.delete("one", confirm="one", actor=ACTOR),
+        table.update("laptop-2", lambda known: known or device("laptop-2"), enrolment),
+        table.update("laptop-1", labelled("a")),
+        table.delete(["laptop-1"], [AuditedChange(actor=ACTOR, action="device.delete", target="laptop-1")]),
+        PostgresClusters(strict).write(cluster),
+        change_settings(strict, {"retention": 1.0}),
+    ):
+        with pytest.raises(SpoolUnavailable, match="the standby is gone"):
+            await change
+    assert [] == audited
+    table.touch("laptop-1", lambda known: device(last_seen=9.0))
+    await table.flush()
+    assert [device(last_seen=9.0)] == list((await PostgresDevices(strict).load())[0])
+    again = await opened(strict)
+    assert ["one"] == [key.name for key in again.keys.all()]
+    await table.close()
+
+
+async def test_a_standby_that_goes_meanwhile_confirms_nothing(
+    strict: Database,
+    cluster: Server,
+    waiting: asyncio.Task[object],
+) -> None:
+    """A change waits for it, and the server is told to wait for none: it stands, is no success, and memory follows."""
+    registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
+    changes: Sequence[asyncio.Task[object]] = [
+        asyncio.create_task(registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)),
+        asyncio.create_task(table.keep(device())),
+    ]
+    while len(await asyncio.to_thread(cluster.execute, WAITING)) < 2:  # one holds the turn of the other
+        pass
+    await asyncio.to_thread(cluster.change, synchronous_standby_names="")
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    assert any(isinstance(one, Unconfirmed) and "the standby is gone" in str(one) for one in outcomes), outcomes
+    assert all(isinstance(one, SpoolUnavailable) for one in outcomes)
+    await waiting
+    await registry.follow()
+    await table.follow(None)
+    is_kept = [isinstance(one, Unconfirmed) for one in outcomes]
+    assert is_kept == [bool(registry.keys.all()), bool(table.all())]
+    await table.close()
