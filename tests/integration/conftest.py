@@ -23,6 +23,7 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.insights import inspector
 from gateway.receivers import decoding
 from gateway.recommendations import adviser
+from spool.clock import Clock
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
@@ -166,12 +167,14 @@ async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve
     """Starts servers with settings of the [server] section, their data in `place`; they stop at the end."""
     made: list[Serving] = []
 
-    async def start(*, config: Config | None = None, key_name: str = "sender", **server: Any) -> Serving:
+    async def start(
+        *, config: Config | None = None, key_name: str = "sender", clock: Clock | None = None, **server: Any
+    ) -> Serving:
         directory = place / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
         usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": usual_workers}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
-        app = App(settings, version="0")
+        app = App(settings, version="0", clock=clock)
         await app.start()
         if (pool := app.services.receivers.workers) is not None:
             await pool.complete()

@@ -61,8 +61,13 @@ class Reader:
         services.published.put(parse(text.encode(), services.ledger.own_dimensions()), version="1")
 
 
+async def serving_at(serve: Serve, at: float = START_S + 2 * 86_400) -> Serving:
+    """A gateway at that time: some months later it keeps hours no more, as soon as it comes to it."""
+    return await serve(clock=MovedClock(at))
+
+
 async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = READ) -> Reader:
-    serving = await serve()
+    serving = await serving_at(serve)
     if spans:
         answer = await serving.send("/v1/traces", json_traces(*spans))
         assert answer.status == 200
@@ -90,7 +95,7 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
 @pytest.mark.asyncio
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
-    serving = await serve()
+    serving = await serving_at(serve)
     assert (
         200 == (await serving.send("/v1/traces", json_traces(*[json_span("gpt-4o", **at(n)) for n in (0, 30)]))).status
     )
@@ -185,7 +190,7 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     span = json_span("gpt-4o", **at(0))
     body = json.loads(json_traces(span))
     body["resourceSpans"][0]["resource"] = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
-    serving = await serve()
+    serving = await serving_at(serve)
     await serving.send("/v1/traces", json.dumps(body).encode())
     await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
@@ -420,7 +425,7 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
         start = int(datetime(2026, 4, 5, hour, 10, tzinfo=UTC).timestamp()) * NS
         return json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + NS))
 
-    serving = await serve()
+    serving = await serving_at(serve, datetime(2026, 4, 6, tzinfo=UTC).timestamp())
     key = await serving.make_key("reader", scopes=READ)
     for hours, status in (((0, 5, 12, 14), 200), ((13,), 400)):
         assert 200 == (await serving.send("/v1/traces", json_traces(*map(span, hours)))).status
