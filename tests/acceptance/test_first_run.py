@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import signal
@@ -15,6 +14,7 @@ import pytest
 
 from tests.acceptance.conftest import COMMAND, SEND_AI_TELEMETRY
 from tests.acceptance.payloads import post, request, span
+from tests.processes.copied import copying_command, run_process
 
 
 def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
@@ -37,9 +37,7 @@ def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
         assert re.search(
             r"(?i)^tollhouse-receipt: id=\S+; records=1; ignored=0; rejected=0; durability=fsync", done.stdout, re.M
         )
-        status = subprocess.run(
-            [str(COMMAND), "spool", "status", "--json"], capture_output=True, text=True, timeout=300, cwd=tmp_path
-        )
+        status = run_process([str(COMMAND), "spool", "status", "--json"], cwd=tmp_path)
         topics = json.loads(status.stdout)["topics"]
         assert 1 == next(row["accepted"] for row in topics if row["topic"] == "ai-telemetry")
     finally:
@@ -53,9 +51,10 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
     """The first key is printed once in the life of a data directory."""
     outputs = []
     for _ in range(2):
-        serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
+        program, number = copying_command()
+        serve = [program, "serve", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
         process = subprocess.Popen(
-            serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=os.environ
+            serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, pass_fds=[number]
         )
         assert process.stdout is not None
         first = process.stdout.readline()

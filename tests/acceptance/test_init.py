@@ -13,14 +13,24 @@ import pytest
 
 from gateway.configuration.reader import load
 from tests.acceptance.conftest import COMMAND
-from tests.processes.copied import run_process
+from tests.processes.copied import copying_command, run_process
 
 
 def init(directory: Path, *words: str, answers: str = "") -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "init", *words]
     if not answers:
         return run_process(command, cwd=directory)
-    return subprocess.run(command, cwd=directory, input=answers, capture_output=True, text=True, timeout=300)
+    program, number = copying_command()
+    return subprocess.run(
+        [program, *command[1:]], cwd=directory, input=answers, capture_output=True, text=True, pass_fds=[number]
+    )
+
+
+def shell(words: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """The command with these words, as a shell divides them."""
+    program, number = copying_command()
+    script = ["bash", "-c", f"{program} {words}"]
+    return subprocess.run(script, cwd=directory, capture_output=True, text=True, pass_fds=[number])
 
 
 def test_without_answers_everything_has_its_default(tmp_path: Path) -> None:
@@ -46,10 +56,10 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
     done = init(near, "--listen", "127.0.0.1:0", *upstream, *receivers)
     assert 0 == done.returncode, done.stderr
     check, create = (line.split("tollhouse ")[1] for line in done.stdout.splitlines()[1:3])
-    checked = subprocess.run(["bash", "-c", f"{COMMAND} {check} --json"], cwd=near, capture_output=True, text=True)
+    checked = shell(f"{check} --json", near)
     found = {row["name"]: row["status"] for row in json.loads(checked.stdout)["destinations"]}
     assert {"ndjson": "ok", "otlp-2": "refused"} == found  # it has no key for the second
-    created = subprocess.run(["bash", "-c", f"{COMMAND} {create}"], cwd=near, capture_output=True, text=True)
+    created = shell(create, near)
     assert (0, True) == (created.returncode, "th_" in created.stdout)
 
 
