@@ -55,9 +55,9 @@ class Writer:
     async def _append(self, group: int, seconds: float) -> dict[str, Any]:
         ahead = [self._identities(group) for _ in range(max(1, int(seconds * MADE_AHEAD_PER_S) // group))]
         made = 0.0  # processor time for what a normaliser would have made
-        times = []
+        times: list[float] = []
         used, began = time.process_time(), time.perf_counter()
-        while (now := time.perf_counter()) < began + seconds:
+        while (now := time.perf_counter()) < began + seconds or not times:
             making = time.thread_time()
             identities = ahead.pop() if ahead else self._identities(group)
             records = self._records[:group]

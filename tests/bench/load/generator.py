@@ -105,7 +105,7 @@ class Load:
             self._resume(client)
         began = time.perf_counter()
         end = began + self._job.seconds
-        while (now := time.perf_counter()) < end:
+        while (now := time.perf_counter()) < end or not self.figures.sent:
             self._send_what_is_due(began, now)
             self._turn(self._pause(began, time.perf_counter()))
         self._finish(time.perf_counter() + ANSWERS_S)
