@@ -137,13 +137,14 @@ faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what 
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults --timeout 3600
 
 MINUTES ?= 30
-soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; PostgreSQL behind a pooler
+soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; property tests with other examples; PostgreSQL behind a pooler
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
 	TOLLHOUSE_ORDER_SEED=0 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
 	tests/integration/order tests/integration/receivers/test_one_call_one_record.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
 	tests/integration/api/test_openapi.py tests/faults/test_gateways.py tests/spool/postgres/deadlocks --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600
 

@@ -1,6 +1,12 @@
-"""What all tests share. Property tests have no time limits: on a shared machine a slow example is no wrong one."""
+"""
+What all tests share. Property tests have no time limits: on a shared machine a slow example is no wrong one.
+
+Their examples are the same in every run, and others in long ones (`make faults`, `make soak`).
+"""
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -29,5 +35,8 @@ __all__ = [
     "unmade_schemas",
 ]
 
-settings.register_profile("tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+IS_LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
+settings.register_profile(
+    "tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not IS_LONG
+)
 settings.load_profile("tollhouse")

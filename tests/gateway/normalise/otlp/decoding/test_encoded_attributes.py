@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from tests.gateway.normalise.otlp.trace_requests import trace_requests
 
 Reading = dict[str, Any] | str
 CHANGES = 2  # of each pair
+LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 
 def read(raw: bytes) -> Reading:
@@ -54,7 +56,7 @@ def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
 
 def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
     """Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable."""
-    seed = random.randrange(2**32)
+    seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)
     whole = pairs()
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
