@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -44,6 +45,7 @@ class WatchedConnection(Connection):
         """
         try:
             with super().pipeline() as begun:
+                begun._exit_gen = partial(_end, begun)  # type: ignore[method-assign]
                 yield begun
         except BaseException:
             self.is_spoiled = self.prepare_threshold is not None
@@ -55,3 +57,17 @@ class WatchedConnection(Connection):
             return super().wait(gen, *arguments, **options)
         finally:
             self.awaits_since = None
+
+
+def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
+    """
+    As psycopg ends a pipeline, without the Flush that it sends behind the Sync.
+
+    The server takes that for the next request and has no time limit for it: a process that stands still then would hold
+    what it has locked for as long as that lasts.
+    """
+    try:
+        pipeline._enqueue_sync()
+        yield from pipeline._communicate_gen()
+    finally:
+        yield from pipeline._fetch_gen(flush=bool(pipeline.command_queue))  # unless the Sync is sent
