@@ -59,7 +59,7 @@ async def accepted(app: App) -> int:
 async def waiting(app: App) -> AsyncIterator[tuple[asyncio.Task[None], str, str]]:
     """A start that finds the disk full: its task, and where it answers meanwhile over HTTP and gRPC."""
     starting = asyncio.create_task(app.start())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while app.config.server.grpc_listen == LOCAL.grpc_listen and not starting.done():  # noqa: ASYNC110 - a probe
             await asyncio.sleep(0.01)
     assert not starting.done(), "it has started or ended in place of waiting"
@@ -100,7 +100,7 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
                 await export(iter([b""]))
             assert grpc.StatusCode.UNAVAILABLE == refused.value.code()
         filler.unlink()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await starting
         assert (url, grpc_address) == (app.url, app.grpc_address)
         if not is_new:
@@ -115,14 +115,14 @@ async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> No
     (disk / "data" / reserve.FILE).unlink()
     filler = fill(disk)
     app = server_on(disk)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await app.start()
     assert not (disk / "data" / reserve.START_FILE).exists()
     assert 1 == await accepted(app)
     async with ClientSession() as session:
         assert 503 == (await send(session, app.url, key))[0]
         filler.unlink()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (await send(session, app.url, key))[0] != 200:  # noqa: ASYNC110 - as a sender repeats
                 await asyncio.sleep(0.1)
     assert (disk / "data" / reserve.START_FILE).stat().st_size == reserve.START_SIZE

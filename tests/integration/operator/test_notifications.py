@@ -53,7 +53,7 @@ class Console:
 
     async def parked(self) -> dict[str, Any]:
         """The channel, once it is parked."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 found = (await self.ask("GET", "/notification-channels", state="parked"))["notification_channels"]
                 if found:
@@ -62,7 +62,7 @@ class Console:
                 await asyncio.sleep(0.05)
 
     async def until(self, id: str, state: str) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 found: dict[str, Any] = (await self.ask("GET", f"/notifications/{id}"))["notification"]
                 if found["state"] == state:

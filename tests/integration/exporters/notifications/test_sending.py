@@ -268,7 +268,7 @@ async def test_a_slow_channel_delays_no_other(telling: Telling, receiver: FakeUp
     """While one receiver does not answer, another gets its notice."""
     async with FakeUpstream() as fast:
         await telling.start(hook, settings("slack", url=fast.url, name="fast"))
-        receiver.judge = lambda request: Reply(delay_s=30)
+        receiver.judge = lambda request: Reply(delay_s=600)
         await telling.tell("a")
         await telling.tell("b", channel="fast")
 
@@ -307,7 +307,7 @@ async def run_until(telling: Telling, condition: Callable[[], Awaitable[None]]) 
     """Run the tasks of all channels until something happened."""
     task = asyncio.create_task(telling.notifier.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await condition()
     finally:
         task.cancel()
