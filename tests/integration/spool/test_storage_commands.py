@@ -44,11 +44,11 @@ def test_the_storage_is_made_described_and_changed(file: Path) -> None:
     assert run(file, "migrate").exit_code == 2
     made = run(file, "init", "--json")
     assert made.exit_code == 0, made.output
-    assert json.loads(made.output)["secret_made"]
+    assert json.loads(made.stdout)["secret_made"]
     assert (file.parent / "secret").stat().st_mode & 0o777 == 0o600
     assert run(file, "migrate").exit_code == 0
     changed = run(file, "set", "hold=20s", "duplicate_ids=5000", "--json")
-    assert json.loads(changed.output)["hold"] == 20.0
+    assert json.loads(changed.stdout)["hold"] == 20.0
     found = json.loads(run(file, "status", "--json").output)
     assert (found["problem"], found["settings"]["duplicate_ids"], found["settings"]["retention"]) == (
         "",
@@ -90,7 +90,7 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')
     asyncio.run(make_files(tmp_path / "first"))
     first = copied("--from", str(tmp_path / "first"), "--to-config", str(file), "--json")
-    assert (0, {"records": {}, "routes": 0}) == (first.exit_code, json.loads(first.output))
+    assert (0, {"records": {}, "routes": 0}) == (first.exit_code, json.loads(first.stdout))
     assert 0 == copied("--from-config", str(file), "--to-config", str(tmp_path / "back.toml")).exit_code
     assert (tmp_path / "first" / FILE).read_bytes() == (tmp_path / "back" / FILE).read_bytes()
     neither = copied("--to-config", str(file))
@@ -106,7 +106,7 @@ def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
     asyncio.run(make_files(tmp_path / "first"))
     archive = str(tmp_path / "all.archive")
     told = CliRunner().invoke(main, ["storage", "export", archive, "--config", str(tmp_path / "files.toml"), "--json"])
-    assert (0, {"records": {}, "routes": 0}) == (told.exit_code, json.loads(told.output))
+    assert (0, {"records": {}, "routes": 0}) == (told.exit_code, json.loads(told.stdout))
     assert 0 == run(file, "import", archive).exit_code
     refused = run(file, "import", str(file))
     assert (2, True) == (refused.exit_code, "is no archive of a storage" in refused.output)

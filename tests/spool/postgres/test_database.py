@@ -24,7 +24,7 @@ from spool.postgres.connections.session import ServerSession
 from spool.postgres.database import CommitUnknown, Connection, Database, JoinedTransaction, UniqueViolation
 from tests.free_ports import free_port
 from tests.moved_clock import MovedClock
-from tests.spool.postgres_cluster import Schema, Server
+from tests.spool.postgres_cluster import BEHIND_POOLER, Schema, Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,7 +100,7 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
         with pytest.raises((Invalid, SpoolUnavailable)):
             await database.append.transaction(fail)
     pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
-    assert 3 == len(pids)
+    assert (2 if BEHIND_POOLER else 3) == len(pids)  # behind a pooler nothing is prepared: no doubt about the pipeline
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:

@@ -218,7 +218,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
     assert tables == {name for name, _ in made}
     for text in ("CREATE TABLE {schema}.left_over (n int)", "INSERT INTO {schema}.facts VALUES ('left', 'over')"):
         await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
-    left = psycopg.connect(schema.dsn)  # by a process that was killed
+    left = psycopg.connect(schema.dsn, application_name="somebody")  # by a process that was killed
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
     schemas.give_back(schema)
     left.close()
