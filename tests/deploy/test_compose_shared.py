@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -85,6 +86,9 @@ def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None
     assert re.findall(r"bind :(\d+)", text) == [each.partition(":")[0] for each in SERVICES["balancer"]["ports"]]
 
 
+CONFIRMS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+
+
 @pytest.fixture(scope="module")
 def database(secrets: Path) -> Iterator[Server]:
     """A server as the image would start it: with the file of settings, then the script for new data."""
@@ -164,6 +168,9 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
     options = f"-c config_file={place / 'settings-of-standby'}"
     run("pg_ctl", "-D", data, "-w", "-l", str(place / "log-of-standby"), "-o", options, "start")
     try:
+        with psycopg.connect(f"host={place} port={database.port} user=postgres", autocommit=True) as looking:
+            while looking.execute(CONFIRMS).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(0.02)
         dsn = (secrets / "dsn").read_text().strip().replace("/run/secrets", str(secrets))
         both = f"host=primary,standby hostaddr=127.0.0.1,127.0.0.1 port={database.port},{port}"
         dsn_file = tmp_path / "dsn"
