@@ -76,11 +76,11 @@ class DeviceRows(Protocol):
         """Wait until what was begun under keys that `write` ended is kept or refused."""
         ...
 
-    async def ended(self, expects: Expectations) -> Expectations:
+    async def ended(self, wanted: DeviceWrite) -> Expectations:
         """
-        Asked before changes are audited: the expectations that fail now, none where rows are not shared.
+        Asked before changes are audited: the expectations of it that fail now, none where rows are not shared.
 
-        SpoolUnavailable if nothing can be written.
+        SpoolUnavailable if it cannot be written.
         """
         ...
 

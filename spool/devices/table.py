@@ -245,9 +245,23 @@ class DeviceTable:
         await self._rows.outlast_commits()  # meanwhile others' changes are read
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
-        expects = conditions_of([batch], batch.ids, batch.names).expects
-        if ended := await self._rows.ended(expects):
+        wanted = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
+        if ended := await self._rows.ended(wanted):
             self._refuse(batch, DevicesRefused(ended=ended))
+
+    def _wanted(
+        self,
+        batches: Sequence[DeviceBatch],
+        ids: Collection[str],
+        names: Collection[str],
+        gone: Collection[str],
+        deleted: Collection[str],
+    ) -> DeviceWrite:
+        """These rows and names as they are in memory."""
+        devices = [self._devices[id] for id in ids if id in self._devices]
+        noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
+        conditions = conditions_of(batches, [row.id for row in devices], [one.name for one in noted])
+        return DeviceWrite(devices=devices, names=noted, gone=gone, deleted=deleted, conditions=conditions)
 
     async def _put(
         self,
@@ -259,20 +273,16 @@ class DeviceTable:
     ) -> Mapping[str, Device | None]:
         """Write what is in a batch of these rows and names; what may not be written is left out of it."""
         while True:
-            rows = [self._devices[id] for id in ids if id in self._devices]
-            noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
             # A row is written with what waits for the next batch, too.
-            conditions = conditions_of([batch, self._batch], [row.id for row in rows], [one.name for one in noted])
+            wanted = self._wanted([batch, self._batch], ids, names, gone, deleted)
             try:
-                moved = await self._rows.write(
-                    DeviceWrite(devices=rows, names=noted, gone=gone, deleted=deleted, conditions=conditions)
-                )
+                moved = await self._rows.write(wanted)
             except DevicesRefused as refused:
                 self._refuse(batch, refused)
             else:
                 break
         self.version += 1
-        self._durable.update({row.id: row for row in rows if row.id not in moved})
+        self._durable.update({row.id: row for row in wanted.devices if row.id not in moved})
         return moved
 
     def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:

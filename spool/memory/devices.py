@@ -33,7 +33,7 @@ class MemoryDevices:
     async def outlast_commits(self) -> None:
         """Nobody else keeps anything."""
 
-    async def ended(self, expects: Expectations) -> Expectations:
+    async def ended(self, wanted: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS
 
     async def names(self) -> Sequence[Unenrolled]:

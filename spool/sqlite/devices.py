@@ -65,7 +65,7 @@ class SqliteDevices:
     async def outlast_commits(self) -> None:
         """Nobody else keeps anything."""
 
-    async def ended(self, expects: Expectations) -> Expectations:
+    async def ended(self, wanted: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS
 
     async def names(self) -> Sequence[Unenrolled]:

@@ -14,7 +14,7 @@ from spool.postgres.registry.bearers import check_bearers
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.insights import Comment, Insight
-from spool.registry.keys import Key, Secret, folded
+from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.shared.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 
@@ -100,7 +100,8 @@ class PostgresRegistryRows:
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`. `ends_keys`: a
-    secret may open no more, so that a commit that began before must be waited for. `is_audited`: somebody asked for it.
+    secret may open no more, so that a commit that began before must be waited for. `shuts_key`: no secret of a key
+    opens any more. `is_audited`: somebody asked for it.
     """
 
     def __init__(self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None) -> None:
@@ -108,7 +109,7 @@ class PostgresRegistryRows:
         self._sql = sql
         self._now = now
         self.changed: set[tuple[str, str]] = set()
-        self.ends_keys = False
+        self.ends_keys = self.shuts_key = False
         self.is_audited = False
 
     def keys(self) -> Sequence[Key]:
@@ -131,11 +132,13 @@ class PostgresRegistryRows:
 
     def put_key(self, key: Key) -> None:
         self._lock_key(key.id)
+        self.shuts_key = self.shuts_key or key.status == DISABLED
         self._run(_PUT_KEY, _key_row(key))
         self._write_secrets(key)
 
     def delete_key(self, id: int) -> None:
         self._lock_key(id)
+        self.shuts_key = True
         self._run("DELETE FROM {schema}.secrets WHERE key_id = %s", (id,))
         self._run("DELETE FROM {schema}.keys WHERE id = %s", (id,))
         self.changed.add((KEYS, str(id)))

@@ -57,7 +57,7 @@ class PostgresRegistry:
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
             is_answered = bool(rows.changed) and rows.is_audited  # sessions may be lost, and findings are found again
-            if is_answered:
+            if is_answered and not rows.shuts_key:  # that is done on one machine, too, but not answered as done
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
             needs_standby = is_answered and database.needs_standby

@@ -57,8 +57,8 @@ class Counted:
     async def outlast_commits(self) -> None:
         await self.rows.outlast_commits()
 
-    async def ended(self, expects: Expectations) -> Expectations:
-        return await self.rows.ended(expects)
+    async def ended(self, wanted: DeviceWrite) -> Expectations:
+        return await self.rows.ended(wanted)
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return await self.rows.others(ids)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from spool.clusters import Cluster
+from spool.devices.device import REVOKED
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
 from spool.postgres.clusters import PostgresClusters
@@ -18,8 +20,10 @@ from spool.postgres.facts import change_settings
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
+from spool.registry.keys import DISABLED
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
+from spool.registry.shared.following import DEVICES
 from tests.moved_clock import MovedClock
 from tests.spool.postgres.shared.test_shared_devices import ACTOR, device, labelled
 from tests.spool.postgres.test_replication import WAITING
@@ -58,10 +62,9 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     cluster = Cluster(id="c", account="a", region="r", name="n", first_seen=1.0, last_seen=1.0)
     for change in (
         registry.keys.create(name="two", scopes=[INGEST], actor=ACTOR),
-        registry.keys.delete("one", confirm="one", actor=ACTOR),
+        registry.keys.rotate("one", overlap_s=0, actor=ACTOR),  # nobody would be told the new secret
         table.update("laptop-2", lambda known: known or device("laptop-2"), enrolment),
         table.update("laptop-1", labelled("a")),
-        table.delete(["laptop-1"], [AuditedChange(actor=ACTOR, action="device.delete", target="laptop-1")]),
         PostgresClusters(strict).write(cluster),
         change_settings(strict, {"retention": 1.0}),
     ):
@@ -74,6 +77,44 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     again = await opened(strict)
     assert ["one"] == [key.name for key in again.keys.all()]
     await table.close()
+
+
+async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict: Database) -> None:
+    """Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said."""
+    registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
+    strict.needs_standby = False
+    await asyncio.gather(*(table.keep(device(id, has_key=True)) for id in ("revoked", "deleted")))
+    for name in ("disabled", "deleted"):
+        await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
+    strict.needs_standby = True
+    audited: list[AuditedChange] = []
+
+    async def audit(changes: Sequence[AuditedChange]) -> None:
+        audited.extend(changes)
+
+    table.auditor = audit
+    revocation, deletion = (
+        AuditedChange(actor=ACTOR, action=f"device.{verb}", target=f"{verb}d") for verb in ("revoke", "delete")
+    )
+    for change in (
+        registry.keys.delete("deleted", confirm="deleted", actor=ACTOR),
+        registry.keys.disable("disabled", actor=ACTOR),
+        table.update("revoked", lambda known: replace(known or device("revoked"), state=REVOKED), revocation),
+        table.delete(["deleted"], [deletion]),
+    ):
+        with pytest.raises(Unconfirmed, match="the standby is gone"):
+            await change
+    assert [revocation, deletion] == audited
+    await table.follow((await registry.follow()).ids(DEVICES))
+    for keys, devices in ((registry.keys, table), ((await opened(strict)).keys, await again(strict))):
+        assert [("disabled", DISABLED)] == [(key.name, key.status) for key in keys.all()]
+        assert [("revoked", REVOKED)] == [(row.id, row.state) for row in devices.all()]
+        await devices.close()
+
+
+async def again(database: Database) -> DeviceTable:
+    """As another gateway finds them."""
+    return await DeviceTable.open(PostgresDevices(database))
 
 
 async def test_a_standby_that_goes_meanwhile_confirms_nothing(
