@@ -95,7 +95,7 @@ class Console:
         self.page.goto(f"{self.url}/console/#{address}")
         self.page.mouse.move(0, 0)  # what a row that it is over says, is not exchanged
         self.settle()
-        # What changes before the page listens, it is not told.
+        # A page that listens late loads again: nothing moves for that while a test looks at it.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
 
     def settle(self) -> None:

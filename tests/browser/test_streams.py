@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
@@ -22,11 +22,26 @@ def send(house: Tollhouse, types: str) -> None:
 
 def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
     """From the list of types to the events of one, to all that is kept of one; new ones come by themselves."""
-    send(house, "login store login")
     console = open_console(house)
     page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
+    console.open("/")
+    page.get_by_role("button", name="live").click()
     console.open("/streams")
+    expect(page.get_by_role("heading", name="No usage event has arrived")).to_be_visible()
+    send(house, "store")
+    page.get_by_role("button", name="paused").click()  # what came before the page listened is shown, too
+    expect(rows).to_have_count(1)
+
+    held: list[Route] = []
+    page.route("**/api/changes", lambda route: held.append(route))
+    page.reload()
+    expect(rows).to_have_count(1)
+    while not held:
+        page.wait_for_timeout(50)
+    send(house, "login login")
+    held.pop().continue_()
     expect(rows).to_have_count(2)
+    page.unroute_all()
     rows.filter(has_text="login").get_by_role("link").click()
     dialog.get_by_role("link", name="The newest of them").click()
     expect(page.get_by_role("status").filter(has_text="2 of 2 usage events")).to_be_visible()

@@ -1,12 +1,14 @@
 /**
  * One stream that says what changed. A page that shows it loads again: at most every five seconds, more seldom where that takes
  * long, and not while the reader points at a row, selects text or has a dialog open. A hidden page and a paused one hear nothing.
+ * What was shown while nothing was heard is loaded again as soon as the stream opens.
  */
 import {get} from "./api.mjs";
 import {useEffect, useRef, useState} from "./html.mjs";
 
 const EVERY_MS = 5000;
 const SHARE = 20; // one part of the time in so many goes into loading again
+const FIRST_MS = 1000; // a page that is opened waits so long for the stream
 const AGAIN_MS = 30000; // after an answer that ends the stream for good
 const BUSY = "dialog[open], tbody tr:hover, select:focus";
 
@@ -14,11 +16,15 @@ const pages = new Set(); // {what, reload}
 const changed = new Set(); // what nobody was told yet
 let isListening = false;
 let stream = null;
-let wasOpen = false;
+let isBehind = false; // something may have changed while nobody listened
 let told = 0;
 let rest = EVERY_MS;
 let isPaused = localStorage.getItem("paused") === "yes";
 let state = isPaused ? "paused" : "connecting";
+let begin;
+const begun = new Promise((resolve) => {
+  begin = resolve;
+});
 
 function become(next) {
   state = next;
@@ -29,12 +35,15 @@ function connect() {
   if (stream || !isListening || isPaused || document.hidden) return;
   stream = new EventSource("api/changes");
   stream.onopen = () => {
-    if (wasOpen) changed.add("all"); // anything may have happened in between
-    wasOpen = true;
+    if (isBehind) changed.add("all");
+    isBehind = false;
+    begin();
     become("live");
   };
   stream.addEventListener("changed", (event) => JSON.parse(event.data).what.forEach((each) => changed.add(each)));
   stream.onerror = () => {
+    isBehind = true;
+    begin();
     become("not live");
     if (stream?.readyState !== EventSource.CLOSED) return;
     disconnect();
@@ -44,8 +53,15 @@ function connect() {
 }
 
 function disconnect() {
+  isBehind = true;
   stream?.close();
   stream = null;
+}
+
+/** Waits until the stream is open and tells of every later change; not longer where it does not open soon. A page calls it before it loads. */
+export async function listening() {
+  await begun;
+  if (stream?.readyState !== EventSource.OPEN) isBehind = true;
 }
 
 /** Whether somebody reads closely: then nothing that is shown may move. */
@@ -68,6 +84,8 @@ export function listen() {
   document.addEventListener("visibilitychange", turned);
   const timer = setInterval(tell, 500);
   connect();
+  if (stream) setTimeout(begin, FIRST_MS);
+  else begin();
   return () => {
     document.removeEventListener("visibilitychange", turned);
     clearInterval(timer);

@@ -1,6 +1,6 @@
 /** What a page shows: loaded, kept while it is loaded again, and never exchanged while somebody reads an error. */
 import {useEffect, useRef, useState} from "./html.mjs";
-import {useLive} from "./live.mjs";
+import {listening, useLive} from "./live.mjs";
 
 /**
  * The answer of `load`, an async function; loaded again when one of `on` changes, and when the live stream says that
@@ -11,6 +11,8 @@ export function useQuery(load, on, what = []) {
   const latest = useRef(0);
   const reload = async () => {
     const mine = ++latest.current;
+    await listening();
+    if (mine !== latest.current) return;
     try {
       const data = await load();
       if (mine === latest.current) setState({data, error: null, at: new Date()});
