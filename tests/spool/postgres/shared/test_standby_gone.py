@@ -24,6 +24,7 @@ from spool.registry.keys import DISABLED
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.shared.following import DEVICES
+from spool.settings import NO_POOLER
 from tests.moved_clock import MovedClock
 from tests.spool.postgres.shared.test_shared_devices import ACTOR, device, labelled
 from tests.spool.postgres.test_replication import WAITING
@@ -35,7 +36,10 @@ pytestmark = pytest.mark.asyncio
 @pytest_asyncio.fixture
 async def strict(fresh_schema: Schema) -> AsyncIterator[Database]:
     """One that needs a standby, on a server that waits for none unless a test says otherwise."""
-    database = Database(fresh_schema.dsn, schema=fresh_schema.name, commit_timeout_s=300.0, needs_standby=True)
+    pooled = fresh_schema.pooler != NO_POOLER
+    database = Database(
+        fresh_schema.dsn, schema=fresh_schema.name, pooled=pooled, commit_timeout_s=300.0, needs_standby=True
+    )
     await migrate(database)
     yield database
     await database.close()
