@@ -11,19 +11,19 @@ from dataclasses import replace
 from functools import partial
 
 from spool.clock import Clock, SystemClock
-from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import ALREADY_THERE, CommitUnknown, LockWaited, Unconfirmed, UniqueViolation
-from spool.postgres.connections.joined import NO_STANDBY, STANDBY_NAMES, JoinedTransaction
+from spool.postgres.connections.joined import JoinedTransaction
 from spool.postgres.connections.lane import Lane
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import long_snapshot
+from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, refused
 from spool.postgres.connections.target import DatabaseTarget, quoted
 from spool.postgres.connections.watched import Connection
 from spool.steady_clock import SteadyClock
 
 __all__ = [
     "ALREADY_THERE",
-    "NO_STANDBY",
+    "STANDBY_NAMES",
     "CommitUnknown",
     "Connection",
     "Database",
@@ -86,8 +86,8 @@ class Database:
 
     def check_standby(self, connection: Connection) -> None:
         """SpoolUnavailable if a commit would wait for no standby, though it has to."""
-        if self.needs_standby and connection.execute(STANDBY_NAMES).fetchone() == ("",):
-            raise SpoolUnavailable(f"{NO_STANDBY}. Mend it, or set storage.durability")
+        if self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)):
+            raise refused()
 
     def long_snapshot(self) -> AbstractContextManager[Connection]:
         """

@@ -11,14 +11,12 @@ from psycopg.pq import TransactionStatus
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said
+from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, on_one_machine
 from spool.postgres.connections.target import local_settings
 from spool.postgres.connections.watched import WatchedConnection
 
 # A transaction that changes no table: its commit waits until the standby has everything that was committed before.
 BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
-# Whoever empties it lets those commits go that wait, as if the standby had confirmed them.
-STANDBY_NAMES = b"SELECT current_setting('synchronous_standby_names')"
-NO_STANDBY = "the standby is gone: synchronous_standby_names is empty"
 WAITS_FOR_NOBODY = local_settings({"synchronous_commit": "off"})
 
 
@@ -74,5 +72,5 @@ class JoinedTransaction:
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         if done.statusmessage != "COMMIT":
             raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
-        if names is not None and names.fetchone() == ("",):
-            raise Unconfirmed(f"{NO_STANDBY}, and the commit may be on one machine alone")
+        if names is not None and are_empty(names):
+            raise on_one_machine()

@@ -16,9 +16,10 @@ from psycopg import errors
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import Unconfirmed, said, translated
-from spool.postgres.connections.joined import BARRIER, NO_STANDBY, STANDBY_NAMES, JoinedTransaction
+from spool.postgres.connections.joined import BARRIER, JoinedTransaction
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import ServerSession
+from spool.postgres.connections.standby import NO_STANDBY, STANDBY_NAMES, are_empty
 from spool.postgres.connections.target import DatabaseTarget
 from spool.postgres.connections.watched import Connection
 
@@ -98,7 +99,7 @@ class Lane:
 
         def wait(connection: Connection) -> None:
             connection.execute(BARRIER)
-            if needs_standby and connection.execute(STANDBY_NAMES).fetchone() == ("",):
+            if needs_standby and are_empty(connection.execute(STANDBY_NAMES)):
                 raise Unconfirmed(NO_STANDBY)
 
         await self.run(wait)

@@ -17,8 +17,9 @@ from psycopg.types.string import StrDumperUnknown
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said, translated
-from spool.postgres.connections.joined import NO_STANDBY, STANDBY_NAMES, JoinedTransaction
+from spool.postgres.connections.joined import JoinedTransaction
 from spool.postgres.connections.pooled import PooledConnection
+from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, on_one_machine
 from spool.postgres.connections.target import CONNECTING, LIMITS, DatabaseTarget, session_options
 from spool.postgres.connections.watched import READ_COMMITTED, Connection, WatchedConnection
 
@@ -159,11 +160,11 @@ class ServerSession:
     def _check_standby(self) -> None:
         """Behind a commit: whoever emptied the names meanwhile let it go that waited for them."""
         try:
-            names = self.connection.execute(STANDBY_NAMES).fetchone()
+            is_gone = are_empty(self.connection.execute(STANDBY_NAMES))
         except psycopg.Error as error:  # no error after which the work is repeated
             raise CommitUnknown(f"the connection was lost behind a commit: {said(error)}") from error
-        if names == ("",):
-            raise Unconfirmed(f"{NO_STANDBY}, and the commit may be on one machine alone")
+        if is_gone:
+            raise on_one_machine()
 
     def _check_confirmed(self) -> None:
         found = NOT_CONFIRMED.intersection(self._notices)

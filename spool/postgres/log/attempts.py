@@ -16,7 +16,8 @@ from spool.log.expectations import expected_keys
 from spool.log.plan import Answer, Plan
 from spool.log.receipts import Sealer
 from spool.log.values import Submission
-from spool.postgres.database import NO_STANDBY, Connection, Database, JoinedTransaction
+from spool.postgres.connections.standby import refused
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries, store
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.memory import NodeMemory, catch_up
@@ -166,7 +167,7 @@ class AttemptWriter:
 
     def _check_standby(self, standbys: str) -> None:
         if self.needs_standby and not standbys:
-            raise SpoolUnavailable(f"{NO_STANDBY}. Mend it, or set storage.durability")
+            raise refused()
 
     def _check_unconfirmed(self) -> None:
         following = self._memory.following

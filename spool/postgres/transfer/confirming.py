@@ -7,25 +7,22 @@ from collections.abc import Coroutine
 from threading import Event
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import Connection, Database, Unconfirmed
+from spool.postgres.database import STANDBY_NAMES, Connection, Database, Unconfirmed
 from spool.postgres.health import SEES_ALL, STANDBYS
-from spool.settings import REPLICATED
 from spool.transfer.tables import Progress
 
 TELL_S = 20.0  # between two lines that say what is waited for
 
-_NAMES = "SELECT current_setting('synchronous_standby_names')"
 
-
-async def confirm(database: Database, durability: str) -> None:
+async def confirm(database: Database) -> None:
     """Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be there."""
-    await database.pool.confirm(needs_standby=durability == REPLICATED)
+    await database.pool.confirm(needs_standby=database.needs_standby)
 
 
-async def check_standby(database: Database, durability: str) -> None:
+async def check_standby(database: Database) -> None:
     """SpoolUnavailable if nothing is confirmed at this moment: a copy would wait for that at its end."""
     try:
-        await confirm(database, durability)
+        await confirm(database)
     except Unconfirmed as error:
         found = await database.control.read(_standbys)
         message = f"nothing was copied, because the standby would not confirm it: {found}. Then repeat the command"
@@ -56,7 +53,7 @@ async def _state(database: Database) -> str:
 
 def _standbys(connection: Connection) -> str:
     """What is so, and what to do if nothing is confirmed for long."""
-    [[names]] = connection.execute(_NAMES).fetchall()
+    [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:
         return "synchronous_standby_names is empty: name a standby there, or set storage.durability"
     [[sees_all]] = connection.execute(SEES_ALL).fetchall()

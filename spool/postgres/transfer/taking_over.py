@@ -117,7 +117,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     await asyncio.to_thread(_make_secret, settings, opened)
     secret = read_secret(settings)
     async with _opened(settings, options.clock) as database:
-        await check_standby(database, settings.durability)
+        await check_standby(database)
         await _begin(database)
         try:
             await agree(database, secret, options.settings)
@@ -131,7 +131,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
             await how(database)
 
     return MadeCopy(
-        finish=partial(end, partial(unfinished.finish, durability=settings.durability, progress=progress)),
+        finish=partial(end, partial(unfinished.finish, progress=progress)),
         discard=partial(end, _discard),
     )
 

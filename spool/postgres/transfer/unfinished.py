@@ -38,7 +38,7 @@ async def check_finished(database: Database) -> None:
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
-async def finish(database: Database, *, durability: str, progress: Progress) -> None:
+async def finish(database: Database, *, progress: Progress) -> None:
     """
     From here on it counts, and is where the durability wants it.
 
@@ -47,9 +47,9 @@ async def finish(database: Database, *, durability: str, progress: Progress) -> 
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            await confirm(database, durability)
+            await confirm(database)
             await database.transaction(partial(_remove, database))
-            await confirm(database, durability)
+            await confirm(database)
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
                 raise SpoolUnavailable(
