@@ -61,7 +61,13 @@ class Divide(SendError):
 
 
 class Misconfigured(PutOff):
-    """A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx)."""
+    """
+    A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx).
+
+    `type` is the word under which the destination answered it, if it gave one.
+    """
+
+    type: str | None = None
 
 
 class OutcomeUnknown(SendError):

@@ -49,7 +49,9 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
     if wait_s is None and status == 403:
         wait_s = _used_up_s(answer.headers, now=now)
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
-        return Misconfigured(message, status=status, retry_after_s=wait_s)
+        misconfigured = Misconfigured(message, status=status, retry_after_s=wait_s)
+        misconfigured.type = _type_in(answer)
+        return misconfigured
     if status in (408, 429) or status >= 500:
         return Retryable(
             message,
@@ -111,6 +113,17 @@ def _message(answer: HttpAnswer) -> str:
         return _message_in(orjson.loads(answer.body)) or text
     except orjson.JSONDecodeError:
         return text
+
+
+def _type_in(answer: HttpAnswer) -> str | None:
+    """Of `{"error": {"type"}}`."""
+    try:
+        document = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return None
+    error = document.get("error") if isinstance(document, dict) else None
+    type = error.get("type") if isinstance(error, dict) else None
+    return type if isinstance(type, str) else None
 
 
 def _message_in(document: Any) -> str | None:

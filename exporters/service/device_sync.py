@@ -32,6 +32,7 @@ ENROLL, HEARTBEAT = "enroll", "heartbeat"
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # a refused row is tried again after this, and at once when its facts change
 LONGEST_ID = 256
+OWN_KEY_NEEDED = "device_key_needed"  # a 403 about one device: it speaks to the upstream under its own key
 _NOT_FOLLOWED = (
     "the upstream has not revoked the device: its server.chain_keys must name the key that this one sends with"
 )
@@ -159,7 +160,10 @@ class DeviceSync:
             if device.last_heartbeat is not None and device.version > device.sent_version:
                 await self._heartbeat(device)
         except Misconfigured as error:
-            self._park(error)
+            if error.type == OWN_KEY_NEEDED:
+                await self._hold(device, error)
+            else:
+                self._park(error)
         except Retryable as error:
             self._retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:

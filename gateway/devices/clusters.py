@@ -78,6 +78,8 @@ class Clusters:
         known = self.table.find(reported.id)
         if known is not None and (known.device, known.agent_version) == (device.id, device.agent_version):
             return
+        if known is not None and not self._may_report(known, device, bearer):
+            return
         await self._note(reported, bearer)
 
     async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
@@ -96,6 +98,13 @@ class Clusters:
         except SpoolError as error:
             extra = {"action": "cluster_not_kept", "cluster": reported.id}
             _log.warning("a cluster was not kept: %s", error, extra=extra)
+
+    def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
+        """Whether a device reports for the cluster. From one that has used its own key only an own key takes over."""
+        before = self._device_of(cluster)
+        if before is None or before.id == device.id or not before.key_used:
+            return True
+        return bearer.is_gateway or bearer.device == device.id
 
     def _device_of(self, cluster: Cluster) -> Device | None:
         device = self._devices.table.find(cluster.device) if cluster.device else None

@@ -124,14 +124,20 @@ class DeviceLifecycle:
         return revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """Notes that the device is alive. Refusal 404 if it is not enrolled."""
+        """Notes that the device is alive. Refusal 404 if it is not enrolled, 403 if another key speaks for it."""
         _own(bearer, id)
         device = self.table.find(id)
         if device is None:
             raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
         if device.state == REVOKED:
             raise self.refused(device, bearer)
-        self.table.touch(id, transitions.seen(self._clock.now()), expects=bearer.expects)
+        now = self._clock.now()
+
+        def pinged(newest: Device) -> Device:
+            _speaks_for(newest, bearer)
+            return transitions.seen(now)(newest)
+
+        self.table.touch(id, pinged, expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
@@ -196,7 +202,8 @@ class DeviceLifecycle:
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
-        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another machine's.
+        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another machine's, or
+        under another key than the own one that it has used.
 
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
@@ -209,6 +216,7 @@ class DeviceLifecycle:
                 "another device is enrolled under this id; if this one takes its place, an operator resets it: "
                 "tollhouse devices reset ID",
             )
+        _speaks_for(device, bearer)
         device = transitions.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
@@ -380,6 +388,22 @@ def revoked() -> Refusal:
 def _own(bearer: Bearer, id: str) -> None:
     if bearer.device is not None and bearer.device != id:
         raise Refusal(403, "other_device", "a device's key is good for this device alone")
+
+
+def _speaks_for(device: Device, bearer: Bearer) -> None:
+    """
+    Refusal 403 if a device that has used its own key is spoken for under another one.
+
+    The fleet's key lies on every laptop: with it a stolen laptop would count as heard. A Tollhouse that the
+    configuration names speaks for the devices that report to it.
+    """
+    if device.key_used and bearer.device != device.id and not bearer.is_gateway:
+        raise Refusal(
+            403,
+            "device_key_needed",
+            "this device has used a key of its own: send under that key; if it lost the key, an operator resets it: "
+            "tollhouse devices reset ID",
+        )
 
 
 def _shown(device: Device) -> dict[str, object]:

@@ -142,13 +142,14 @@ async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
     assert kept is not None and "up-77" == kept.upstream_id
 
 
-async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite) -> None:
+@pytest.mark.parametrize(("status", "type"), [(409, "another_fingerprint"), (403, "device_key_needed")])
+async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status: int, type: str) -> None:
     """With the upstream's words; when what it says of itself changes it is tried again."""
-    words = b'{"error": {"type": "x", "message": "another device has this name"}}'
+    words = json.dumps({"error": {"type": type, "message": "another device has this name"}}).encode()
 
     def judge(request: Received) -> Reply | None:
         body = json.loads(request.body)
-        return Reply(409, words, "application/json") if body["device_id"] == "d3" and "user" not in body else None
+        return Reply(status, words, "application/json") if body["device_id"] == "d3" and "user" not in body else None
 
     site.upstream.judge = judge
     for n in range(10):
@@ -157,7 +158,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite) -> Non
         await site.until(lambda: sync.state().queued == 1)
         held = site.table.find("d3")
         assert held is not None
-        assert ("409 another device has this name", 1, "running") == (
+        assert (f"{status} another device has this name", 1, "running") == (
             held.held, sync.state().refused, sync.state().state
         )  # fmt: skip
         await site.table.keep(beaten(held))  # a heartbeat is no reason to ask again

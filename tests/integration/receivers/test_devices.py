@@ -219,10 +219,39 @@ async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving
         assert (200, False) == (answer.status, "key" in said(answer))
     device = found(serving)
     assert ({"team": "search"}, "ada", "mill") == (device.labels, device.user, device.hostname)
-    await ask(serving, "heartbeat", {**mine, "user": "ben"}, own)
-    assert "ben" == found(serving).user
     await ask(serving, "heartbeat", {**mine, "user": "cid", "fingerprint": "a"}, fleet)
     assert "cid" == found(serving).user
+    await ask(serving, "heartbeat", {**mine, "user": "ben"}, own)
+    assert "ben" == found(serving).user
+
+
+async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Serving) -> None:
+    """Heartbeat, ping and enrolment under the fleet's key: 403, and no time moves, its cluster's neither."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    mine = {"device_id": "laptop-1", "fingerprint": "a", "labels": {"kind": "cluster", "cluster": "mill"}}
+    own = said(await ask(serving, "enroll", {**mine, "want_key": True}, fleet))["key"]
+    assert 200 == (await ask(serving, "ping", {"device_id": "laptop-1"}, fleet)).status
+    assert 200 == (await ask(serving, "heartbeat", mine, own)).status
+    before, clusters = found(serving), serving.app.services.clusters
+    (cluster,) = clusters.table.all()
+    for what in ("enroll", "heartbeat", "ping"):
+        assert (403, "device_key_needed") == error(await ask(serving, what, mine, fleet))
+        assert (403, "device_key_needed") == error(await ask(serving, what, mine | {"agent_version": "2"}, fleet))
+    await ask(serving, "heartbeat", {**mine, "device_id": "laptop-2"}, fleet)
+    assert (before, [cluster]) == (found(serving), clusters.table.all())
+    assert (409, "another_fingerprint") == error(await ask(serving, "enroll", {**mine, "fingerprint": "b"}, fleet))
+    assert 200 == (await ask(serving, "heartbeat", mine, own)).status
+    assert found(serving).last_heartbeat != before.last_heartbeat
+
+
+async def test_a_key_waits_for_the_fingerprint_of_the_first_contact(serving: Serving) -> None:
+    """A heartbeat that enrols tells it: who asks with another one, or with none, gets no key."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", "fingerprint": "a"}, fleet)
+    wants = {"device_id": "laptop-1", "want_key": True}
+    assert "key" not in said(await ask(serving, "enroll", wants, fleet))
+    assert 409 == (await ask(serving, "enroll", {**wants, "fingerprint": "b"}, fleet)).status
+    assert "key" in said(await ask(serving, "enroll", {**wants, "fingerprint": "a"}, fleet))
 
 
 async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving) -> None:
