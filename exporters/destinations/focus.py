@@ -8,10 +8,7 @@ What Tollhouse does not know (invoices, unit prices, commitments) is left out or
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -28,7 +25,7 @@ from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from exporters.turns import in_turns
 from spool.clock import Clock
-from spool.csv_cells import safe_cell
+from spool.csv_cells import csv_lines
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures
@@ -50,7 +47,6 @@ COLUMNS = (
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
 _COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
-_LINE_ENDS = re.compile(r"[\r\n]+")  # a row is one line, whatever a model is called
 _EXACT = Context(prec=100)
 TAGS = ("user", "api_key", "device", "source", "status")
 
@@ -84,13 +80,13 @@ class Charge:
 
 
 def header() -> bytes:
-    return _lines([COLUMNS])
+    return csv_lines([COLUMNS]).encode()
 
 
 def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
     """A line for each charge, in the order of COLUMNS."""
     rows = (row_of(charge, account=account) for charge in charges)
-    return _lines([_LINE_ENDS.sub(" ", row[name]) for name in COLUMNS] for row in rows)
+    return csv_lines([row[name] for name in COLUMNS] for row in rows).encode()
 
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
@@ -285,9 +281,3 @@ def _count(row: Mapping[str, object], name: str) -> int:
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _lines(rows: Iterable[Sequence[str]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([safe_cell(cell) for cell in row] for row in rows)
-    return text.getvalue().encode()

@@ -37,12 +37,12 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={'-' if each is None else each}" for name, each in value.items()) or "-"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return printable(str(value)) or "-"
+        text = ", ".join(map(str, value))
+    elif isinstance(value, dict):
+        text = ", ".join(f"{name}={'-' if each is None else each}" for name, each in value.items())
+    else:
+        text = f"{value:.1f}" if isinstance(value, float) else str(value)
+    return printable(text) or "-"
 
 
 def printable(text: str) -> str:

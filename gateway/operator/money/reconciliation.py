@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +19,7 @@ from gateway.reconciliation.comparing import DAY, LEVELS, Line, Reconciliation
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
 from spool import providers
-from spool.csv_cells import safe_cell
+from spool.csv_cells import csv_lines
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.registry.texts import check_one_of
@@ -129,16 +128,15 @@ def _cause(claim: Claim) -> Mapping[str, object]:
 
 def as_csv(payload: Mapping[str, Any]) -> str:
     """The rows of every provider, and a row `total` of each."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for provider in payload["providers"]:
+    return csv_lines(chain([COLUMNS], _lines(payload["providers"])))
+
+
+def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
+    for provider in providers:
         for row in (*provider["rows"], {**provider["total"], "name": "total"}):
-            writer.writerow([safe_cell(cell) for cell in _cells(provider["provider"], row)])
-    return text.getvalue()
+            yield _cells(provider["provider"], row)
 
 
-def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[str]:
-    values: Sequence[Any] = [{**row, "provider": provider}.get(name) for name in COLUMNS[:-1]]
-    yield from ("" if value is None else str(value) for value in values)
+def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[object]:
+    yield from ({**row, "provider": provider}.get(name) for name in COLUMNS[:-1])
     yield " ".join(f"{cause}={amount}" for cause, amount in row["causes"].items())

@@ -6,12 +6,11 @@ JSON or CSV.
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,7 +23,7 @@ from gateway.http.requests import Result
 from gateway.operator.body import moment
 from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
-from spool.csv_cells import safe_cell
+from spool.csv_cells import csv_lines
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
@@ -94,15 +93,13 @@ def as_csv(payload: Mapping[str, Any]) -> str:
     """The rows of a report; the same columns whether there are any or not."""
     asked = payload["report"]
     measures = [*asked["show"], *(f"previous_{name}" for name in (asked["show"] if asked["previous"] else ()))]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns(asked), *measures], lineterminator="\n")
-    writer.writeheader()
-    for row in payload["rows"]:
-        before = {f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}
-        cells = {**row, **before}
-        cells.pop(PREVIOUS, None)
-        writer.writerow({name: safe_cell(value) for name, value in cells.items()})
-    return text.getvalue()
+    names = [*columns(asked), *measures]
+    return csv_lines(chain([names], (_csv_row(row, names) for row in payload["rows"])))
+
+
+def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
+    cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}
+    return [cells[name] for name in names]
 
 
 def columns(asked: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
 from spool.registry.allocation import STATES
 
 _MOST_SHOWN = 20  # elements of a dimension
@@ -204,7 +204,7 @@ def asked(client: OperatorClient, method: str, path: str, body: object) -> dict[
         for fault in faults:
             place = ".".join(map(str, fault["path"]))
             shown = f" ({fault['value']})" if fault["value"] else ""
-            click.echo(f"{place or 'definition'}: {fault['error']}{shown}", err=True)
+            click.echo(printable(f"{place or 'definition'}: {fault['error']}{shown}"), err=True)
         fail(f"the definition has {len(faults)} {'fault' if len(faults) == 1 else 'faults'}", 2)
     if status >= 400:
         fail(payload["error"]["message"], 2 if status in (400, 404, 409, 413, 422) else 1)

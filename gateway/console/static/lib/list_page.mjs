@@ -153,12 +153,19 @@ export function Elsewhere({path, parameters, csv, name}) {
         text=${`curl -gH 'X-Tollhouse-As: me' --unix-socket tollhouse-data/operator.sock 'localhost${pathname.replace(/^.*(?=\/console\/api)/, "")}${search}'`} /><//>`}</p>`;
 }
 
+// As in spool/csv_cells.py: no cell holds a control character or a separator of lines, and no text begins like a formula.
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
+const FORMULA = /^[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫−]/;
+const NUMBER = /^[+-]?[0-9]+(\.[0-9]+)?$/;
+
 /** Rows as CSV; a text that a spreadsheet would run as a formula gets an apostrophe before it. */
 function asCsv(rows) {
   const names = Object.keys(rows[0]);
   const text = (value) => {
     const plain = value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
-    return `"${(typeof value === "string" ? plain.replace(/^[=+\-@\t\r]/, "'$&") : plain).replaceAll('"', '""')}"`;
+    const clean = plain.replace(CONTROL, " ");
+    const isFormula = typeof value === "string" && FORMULA.test(clean) && !NUMBER.test(clean);
+    return `"${(isFormula ? `'${clean}` : clean).replaceAll('"', '""')}"`;
   };
   return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(text).join(",")).join("\r\n");
 }

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from gateway.cli import main
 from gateway.operator.insights import inspector
@@ -24,6 +25,7 @@ from spool import identity
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.statements.values import Statement, StatementRow
+from tests.csv_reading import HOSTILE, assert_harmless
 from tests.gateway.reconciliation.simulator import (
     ANTHROPIC,
     BEDROCK,
@@ -188,6 +190,17 @@ async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
     for found in payload["providers"]:
         [total] = [row for row in rows if row["provider"] == found["provider"] and row["name"] == "total"]
         assert found["total"]["billed"] == total["billed"]
+
+
+async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_path: Path) -> None:
+    """Models are called as senders and statements say: no name begins a row, and none is a formula."""
+    billed = next(row for row in statements(CALLS) if row.provider == OPENAI)
+    await put(server, [replace(billed, model=name) for name in HOSTILE])
+    [found] = (await reconciled(server, month=MARCH, by="model"))["providers"]
+    assert len(found["rows"]) > 10
+    command = ["reconcile", "report", "--data", str(tmp_path), "--month", MARCH, "--by", "model", "--format", "csv"]
+    result = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert_harmless(result.stdout, rows=len(found["rows"]) + 1)
 
 
 async def test_insight_and_metric(server: OperatorServer) -> None:

@@ -15,7 +15,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.mounts import OPERATOR_API
+from gateway.operator.money.report import as_csv
 from spool.engines import MEMORY, SQLITE
+from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -159,6 +161,27 @@ async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
     )
     [row] = csv.DictReader(io.StringIO(text))
     assert {"model": "'=cmd", "cost": "1", "calls": "1", "previous_cost": "3", "previous_calls": "1"} == row
+
+
+async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> None:
+    """Whatever senders call themselves: as many rows as groups, and none of them begins like a formula."""
+    named = ("request_model", "team", "user", "api_key", "device", "source")
+    calls = [call(n, at=NOW.timestamp() - 86400, **dict.fromkeys(named, name)) for n, name in enumerate(HOSTILE)]
+    await add(server.services.log, *calls)
+    for dimension in ("model", "team", "user", "api_key", "device", "source"):
+        asked = (("by", dimension), ("range", "mtd"))
+        groups = len((await report(server, *asked))["rows"])
+        assert groups > 10, dimension
+        _, text = await raw(server, *asked, ("format", "csv"))
+        assert_harmless(text, rows=groups)
+
+
+async def test_titles_of_columns_are_cells() -> None:
+    """A dimension has the name that its definition gives it."""
+    name = "User:Defined:=cmd\r=cmd"
+    asked = {"show": ["cost"], "previous": None, "per": "total", "by": [name, "=cmd"]}
+    text = as_csv({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]})
+    assert "User:Defined:=cmd =cmd,'=cmd,cost\na,,-1.5\n" == text
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,14 @@ def _show(found: Mapping[str, Any], month: str, by: str) -> None:
     causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
     explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
     click.echo(
-        f"{found['provider']}, {month}: billed {_dollars(total['billed'])}, counted {_dollars(total['counted'])}, "
-        f"difference {_dollars(total['difference'])}{explained}"
+        f"{printable(found['provider'])}, {month}: billed {_dollars(total['billed'])}, "
+        f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
     )
     if not found["has_money"]:
         click.echo("no statement tells money: the billed tokens count at our prices", err=True)
     if found["set_aside"]:
-        click.echo(f"not added, because they tell of the same days: {', '.join(found['set_aside'])}", err=True)
+        sources = printable(", ".join(found["set_aside"]))
+        click.echo(f"not added, because they tell of the same days: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
     rows = [_row(row, by) for row in found["rows"]]
     show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import as_json, printable, show_json, show_table
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
@@ -79,7 +79,7 @@ def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
     else:
         verb = "would be" if dry_run else "are"
         change = f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
-        account = f" {each['account']}" if each["account"] else ""
+        account = f" {printable(each['account'])}" if each["account"] else ""
         click.echo(f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; {change}")
     for revision in each["revisions"]:
         money = f"${revision['billed_before']} -> ${revision['billed']}"
@@ -87,4 +87,4 @@ def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
     if each["damaged"]:
         click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
         for row in each["damaged_rows"]:
-            click.echo(f"    {row}", err=True)
+            click.echo(f"    {printable(row)}", err=True)

@@ -1,0 +1,34 @@
+"""Names that senders may choose to get a formula into somebody's spreadsheet, and how programs read CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_BREAKS = ("\r", "\n", "\r\n", "\t", "\x00", "\x85", "\u2028", "\u2029")
+_FORMULA = "cmd|' C calc'!A0"
+
+# Each sign at the beginning, each break before a sign, and a whole row of the sender's choice.
+HOSTILE = (
+    *(f"{sign}{_FORMULA}" for sign in _SIGNS),
+    *(f"a{mark}={_FORMULA}" for mark in _BREAKS),
+    *(f"{mark}＝{_FORMULA}" for mark in _BREAKS),
+    f'a"\r={_FORMULA},1,2\r',
+    f" \u200b\ufeff={_FORMULA}",
+)
+_ROW_ENDS = tuple(map(re.compile, ("\r", "\n", "\r\n|\r|\n", "\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")))
+_NUMBER = re.compile(r"[+-]?[0-9.]+")
+
+
+def assert_harmless(text: str, *, rows: int) -> None:
+    """A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a formula."""
+    for ends in _ROW_ENDS:
+        lines = [line for line in ends.split(text) if line]
+        if ends.pattern != "\r":  # a reader of CR alone sees one line
+            assert rows + 1 == len(lines), lines
+        cells = [cell.strip() for row in csv.reader(io.StringIO("\n".join(lines), newline="")) for cell in row]
+        beginnings = [*cells, *(line.lstrip('" ') for line in lines)]
+        assert [] == [each for each in beginnings if each.startswith(_SIGNS) and not _NUMBER.fullmatch(each)]
+    assert [] == re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", text)
