@@ -8,6 +8,7 @@ gateway.normalise.reading.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
@@ -34,7 +35,7 @@ CACHE_READ = tuple(
         "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
         "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
         "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
-        "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens",
+        "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens", "cached_prompt_tokens",
     )
 )  # fmt: skip
 CACHE_WRITE = tuple(
@@ -42,7 +43,7 @@ CACHE_WRITE = tuple(
         "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
         "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
         "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
-        "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens",
+        "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens", "cached_creation_tokens",
     )
 )  # fmt: skip
 REASONING = tuple(
@@ -50,7 +51,7 @@ REASONING = tuple(
         "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
         "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
         "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
-        "details.thoughts_tokens",
+        "details.thoughts_tokens", "thinking_tokens", "thoughts_tokens", "output_tokens_details.thinking_tokens",
     )
 )  # fmt: skip
 TOTAL = ("gen_ai.usage.total_tokens",)
@@ -59,6 +60,7 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
+PLAIN_MODEL = ("model", "llm.model", "ai.model", "model_name", "model_id")  # of a call that names none of these
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id", "ai.response.id", "llm.response.id", "request_id", "response_id", "gen_ai.request.id",
@@ -150,6 +152,7 @@ NO_CALLS = frozenset({
 })  # fmt: skip
 
 _ERROR = "error"
+_ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
 # Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has none.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
@@ -174,6 +177,15 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
                 return value
         elif value is not None and (words := tag_rules.text_of(value)) is not None:
             return words
+    return None
+
+
+def plain_model(attributes: Attributes) -> str | None:
+    """The model under a name that means it only on a call; None for a sentence or an object."""
+    for name in PLAIN_MODEL:
+        model = text(values.unquoted(attributes.get(name)))
+        if model is not None and _ONE_WORD.fullmatch(model):
+            return model
     return None
 
 
@@ -278,15 +290,30 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
     return first_readable((*own, exception, *others))
 
 
-def finished_in_error(attributes: Attributes, names: Iterable[str]) -> bool:
-    """Whether the answer's reasons to finish, a list or its JSON text, are `error` and nothing else."""
+def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
+    """
+    Whether the reasons to finish, a list or its JSON text, are `error` and nothing else, and no answer is told.
+
+    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says nothing.
+    """
     for name in names:
         reasons = attributes.get(name)
         if type(reasons) is str:
-            return reasons.strip('[]" ') == _ERROR
-        if type(reasons) is list:
-            return bool(reasons) and reasons.count(_ERROR) == len(reasons)
+            is_error = reasons.strip('[]" ') == _ERROR
+        elif type(reasons) is list:
+            is_error = bool(reasons) and reasons.count(_ERROR) == len(reasons)
+        else:
+            continue
+        return is_error and not _is_answered(attributes, outputs)
     return False
+
+
+def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
+    """Whether tokens came out, or the provider gave an id."""
+    try:
+        return bool(first_count(attributes, outputs)) or first(attributes, RESPONSE_ID) is not None
+    except BadValue:
+        return False
 
 
 def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:

@@ -42,7 +42,7 @@ def failed(span: Span, shape: AttributeShape) -> bool:
             return True
     if shape.error and semconv.first(span.attributes, shape.error) is not None:
         return True
-    return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish)
+    return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish, shape.output)
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading import regions
-from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, settle
+from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, of_whole, settle
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
 from spool.processing import MODES
@@ -71,7 +71,25 @@ def figures(value: Any) -> Fields:
     """What `usage_in` and `answer_in` kept: each field by itself, and the counts as one set."""
     if not isinstance(value, dict):
         return {}
-    return {**value, "usage": Tokens(*[value.get(field) for field in Tokens._fields])}
+    return {**value, "usage": _tokens_of(value)}
+
+
+def first_counts(*usages: Any) -> dict[str, Any]:
+    """The counts of the first of these that holds any; empty if none does."""
+    read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
+    return next((counts for counts in read if counts), {})
+
+
+def told_by_provider(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+    """A framework's counts, or those of the provider's own usage object where it agrees with them."""
+    tokens = of_whole(_tokens_of(answered), _tokens_of(stated))
+    if tokens is None:
+        return stated
+    return answered | {field: number for field, number in tokens._asdict().items() if number is not None}
+
+
+def _tokens_of(fields: dict[str, Any]) -> Tokens:
+    return Tokens(*[fields.get(field) for field in Tokens._fields])
 
 
 def _counts(usage: UsageObject) -> dict[str, Any]:
@@ -104,7 +122,10 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
         return _of_langchain(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
         gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
-        return of_gemini(gemini), count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
+        total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
+        if gemini.thoughtsTokenCount is not None:  # thoughts that the total alone tells are known by the model's name
+            gemini.totalTokenCount = total
+        return of_gemini(gemini), total
     return of_usage(usage), total
 
 
@@ -213,7 +234,15 @@ def answer_id(*stated: Any) -> str | None:
 
 
 def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
-    """A list of messages may hold ids of its messages alone: those that a provider gave to a whole answer count."""
+    """
+    A list of one whole answer is that answer, as OpenAI's agents for JavaScript write it.
+
+    A list of messages may hold ids of its messages alone: those that a provider gave to a whole answer count.
+    """
+    if len(messages) == 1:
+        found = _of_answer(messages[0])
+        if "response_id" in found and _is_whole(messages[0], found):
+            return found
     given = {message.id for message in messages if message.role == "assistant" and _is_given(message.id)}
     return {"response_id": given.pop()} if len(given) == 1 else {}
 
@@ -221,15 +250,20 @@ def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
 def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.generations is not None:
         return _of_generations(answer)
-    found = _first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
+    found = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
     metadata = nested(answer.response_metadata, AnswerMetadata)
     stated = next((part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None)
-    is_whole = bool(found) and any((answer.model, answer.modelVersion, answer.model_version))
     if _is_given(metadata.id):
         found["response_id"] = metadata.id
-    elif _is_given(stated) or (is_whole and _is_unique(stated)):
+    elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, found)):
         found["response_id"] = stated
     return _tier(answer.service_tier, metadata.service_tier) | found
+
+
+def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
+    """Whether it names its model and counts tokens: `found` are its counts."""
+    is_counted = any(field in found for field in Tokens._fields)
+    return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
@@ -246,16 +280,11 @@ def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
                 metadata = nested(message.response_metadata, AnswerMetadata)
                 ids += [metadata.id, message.id]
                 tiers.append(metadata.service_tier)
-                found = found or _first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
+                found = found or first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
         ids.append(whole.id)
-    found = _tier(*tiers) | (found or _first_counts(whole.usage, whole.token_usage))
+    found = _tier(*tiers) | (found or first_counts(whole.usage, whole.token_usage))
     given = next((id for id in ids if _is_given(id)), None)
     return found if given is None else {**found, "response_id": given}
-
-
-def _first_counts(*usages: Any) -> dict[str, Any]:
-    read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
-    return next((counts for counts in read if counts), {})
 
 
 def _is_given(id: Any) -> bool:

@@ -40,6 +40,9 @@ class Tokens(NamedTuple):
         return sum(number is not None for number in self)
 
 
+PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")  # of a sum
+
+
 def set_counts(record: Inference, tokens: Tokens) -> None:
     """Write settled counts into a record."""
     record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour = tokens
@@ -173,6 +176,25 @@ def agreeing(
     return tokens
 
 
+def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
+    """
+    The counts of a usage object where all that is stated beside it is in it; None where the two disagree.
+
+    An object says what its sums hold: what is stated beside it may leave out the cache or the reasoning.
+    """
+    if whole.input is None or whole.output is None:
+        return None
+    without_cache = whole.input - (whole.cache_read or 0) - (whole.cache_write or 0)
+    without_reasoning = whole.output - (whole.reasoning or 0)
+    if stated.input not in (None, whole.input, without_cache):
+        return None
+    if stated.output not in (None, whole.output, without_reasoning):
+        return None
+    if any(getattr(stated, part) not in (None, 0, getattr(whole, part)) for part in PARTS):
+        return None
+    return whole._replace(**{part: getattr(stated, part) for part in PARTS if getattr(whole, part) is None})
+
+
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
     """Gemini's counts, of which some tell the thoughts by the total alone: what it has beyond the sums."""
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
@@ -195,7 +217,11 @@ def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
 
 
 def of_gemini(usage: Gemini) -> Tokens:
-    """The counts of Gemini's usage: tools' answers are beside the prompt, thoughts beside the candidates."""
+    """
+    The counts of Gemini's usage: tools' answers are beside the prompt, thoughts beside the candidates.
+
+    Another provider's counts in this shape may hold the thoughts in the candidates: the total says so.
+    """
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
     from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
@@ -203,6 +229,9 @@ def of_gemini(usage: Gemini) -> Tokens:
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
     if thoughts is None and prompt is not None:  # some gateways pass on the total that holds them, and not them
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
+    total = total_of(usage.totalTokenCount)
+    if thoughts and total is not None and total == added(prompt, from_tools, candidates):
+        return settle(Tokens(added(prompt, from_tools), candidates, cached, reasoning=thoughts))
     return settle(Tokens(added(prompt, from_tools), added(candidates, thoughts), cached, reasoning=thoughts))
 
 

@@ -120,7 +120,7 @@ class LogReader:
 def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
-    failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS)
+    failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS, dialect.tokens.output)
     model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
     tokens = dialect.count(attributes, provider, model)

@@ -66,6 +66,8 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     model_names = shape.request_model if dialect.model is None else dialect.model
     request_model = semconv.first_text(attributes, model_names) or more.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
+    if request_model is None and response_model is None:
+        request_model = semconv.plain_model(attributes)
     model = request_model or response_model
     provider = _provider(attributes, shape, dialect, model, more)
     tokens = counts_of(span, shape, dialect, provider, model, more)

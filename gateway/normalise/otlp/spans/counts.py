@@ -7,10 +7,9 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.reading import values
-from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
+from gateway.normalise.reading.tokens import PARTS, Tokens, agreeing, of_whole, settle, with_thoughts
 
 _FIELDS = frozenset(Tokens._fields)
-_PARTS = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
 
 
 def counts_of(
@@ -32,7 +31,7 @@ def counts_of(
         stated = dialect.tokens.counts(attributes)
     if more:
         whole = more.get("usage")
-        if whole is not None and (found := _of_object(whole, stated)) is not None:
+        if whole is not None and (found := of_whole(whole, stated)) is not None:
             return found
         stated = _completed(stated, more)
     total = _total(attributes, shape, more) if shape.total or more else None
@@ -52,22 +51,6 @@ def counts_of(
     return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
-def _of_object(whole: Tokens, stated: Tokens) -> Tokens | None:
-    """A usage object's counts, where all that attributes state is in it: it says what its sums hold."""
-    if whole.input is None or whole.output is None:
-        return None
-    without_cache = whole.input - (whole.cache_read or 0) - (whole.cache_write or 0)
-    without_reasoning = whole.output - (whole.reasoning or 0)
-    if stated.input not in (None, whole.input, without_cache):
-        return None
-    if stated.output not in (None, whole.output, without_reasoning):
-        return None
-    if any(getattr(stated, part) not in (None, 0, getattr(whole, part)) for part in _PARTS):
-        return None
-    parts = {part: getattr(stated, part) for part in _PARTS if getattr(whole, part) is None}
-    return whole._replace(**parts)
-
-
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
     found: dict[str, int] = {}
@@ -75,7 +58,7 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
         if field not in _FIELDS:
             continue
         number = getattr(stated, field)
-        if not number and (number is None or field in _PARTS):
+        if not number and (number is None or field in PARTS):
             counted = semconv.count(value, field)
             if counted is not None:
                 found[field] = counted
@@ -100,7 +83,7 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
         return first
-    missing = {part: getattr(second, part) for part in _PARTS if not getattr(first, part)}
+    missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
     return _fitting(first, {part: number for part, number in missing.items() if number is not None})
 
 

@@ -55,6 +55,8 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     }
     found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
     why = {field: name for field, name in found.items() if name is not None}
+    if not {"request_model", "response_model"} & set(why):
+        why |= _plain_model(attributes, call)
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
@@ -81,6 +83,12 @@ def add_inherited(why: dict[str, str], caller: Caller) -> None:
 def _region(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
     name = semconv.region_name(attributes, shape.region, shape.address, provider=call.record.provider)
     return () if name is None else (name,)
+
+
+def _plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
+    model = semconv.plain_model(attributes)
+    name = semconv.first_name(attributes, semconv.PLAIN_MODEL)
+    return {"request_model": name} if name is not None and model == call.record.request_model else {}
 
 
 def _container(attributes: Attributes, field: str) -> str | None:

@@ -106,9 +106,15 @@ def test_a_failed_call_is_an_error_record() -> None:
 @pytest.mark.parametrize("reasons", [["error"], ["error", "error"], '["error"]', "error"])
 def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
     """As for spans: nothing else says so, and one good reason among them makes it an answer."""
-    record = details({"gen_ai.response.finish_reasons": reasons})
+    unanswered = {
+        "gen_ai.response.finish_reasons": reasons,
+        "gen_ai.response.id": None,
+        "gen_ai.usage.output_tokens": None,
+    }
+    record = details(unanswered)
     assert ("error", "_OTHER") == (record.status, record.error_type)
-    assert "ok" == details({"gen_ai.response.finish_reasons": ["error", "stop"]}).status
+    assert "ok" == details({**unanswered, "gen_ai.response.finish_reasons": ["error", "stop"]}).status
+    assert "ok" == details({"gen_ai.response.finish_reasons": reasons}).status
 
 
 @pytest.mark.parametrize(

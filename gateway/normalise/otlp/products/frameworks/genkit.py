@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.usage_objects import answer_id
+from gateway.normalise.otlp.usage_objects import UsageObject, answer_id, first_counts, told_by_provider
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, settle
@@ -32,10 +32,12 @@ class GenkitUsage(msgspec.Struct):
 
 
 class GenkitRaw(msgspec.Struct):
-    """The provider's own answer, of which the id alone is read."""
+    """The provider's own answer, of which the id and the usage are read."""
 
     id: Any = None
     responseId: Any = None
+    usage: UsageObject | Other = None
+    usageMetadata: UsageObject | Other = None
 
 
 class GenkitOutput(msgspec.Struct):
@@ -58,6 +60,7 @@ def _answer(written: str) -> dict[str, Any]:
     except (*UNREADABLE, BadValue):
         return {}
     for raw in (nested(output.raw, GenkitRaw), nested(output.custom, GenkitRaw)):
+        found = told_by_provider(found, first_counts(raw.usage, raw.usageMetadata))
         if (response_id := answer_id(raw.id, raw.responseId)) is not None:
             return {**found, "response_id": response_id}
     return found

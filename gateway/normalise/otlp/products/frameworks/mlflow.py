@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.normalise.otlp.containers import counts
-from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.span_rules import prepares
 from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations, values
@@ -46,11 +46,6 @@ def _text(field: str) -> Callable[[Any], Fields]:
     return read
 
 
-def _requested(attributes: Attributes) -> Fields:
-    """The model of a failed call stands among its arguments alone."""
-    return {} if _MODEL in attributes else _text("model")(attributes.get("model"))
-
-
 _MODEL = "mlflow.llm.model"
 
 PRODUCT = Product(
@@ -64,5 +59,4 @@ PRODUCT = Product(
         "mlflow.llm.provider": _text("provider"),
     },
     texts={"mlflow.spanOutputs": answer_in},
-    spans=SpanDialect(more=_requested),
 )

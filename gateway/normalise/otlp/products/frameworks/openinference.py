@@ -52,8 +52,9 @@ PRODUCT = Product(
     names={
         "input": ("llm.token_count.prompt",),
         "output": ("llm.token_count.completion",),
-        "cache_read": ("llm.token_count.prompt_details.cache_read",),
-        "cache_write": ("llm.token_count.prompt_details.cache_write",),
+        # Those under `metadata` are BeeAI's.
+        "cache_read": ("llm.token_count.prompt_details.cache_read", "metadata.usage.cached_prompt_tokens"),
+        "cache_write": ("llm.token_count.prompt_details.cache_write", "metadata.usage.cached_creation_tokens"),
         "reasoning": ("llm.token_count.completion_details.reasoning",),
         "total": ("llm.token_count.total",),
         "request_model": (

@@ -94,3 +94,31 @@ def test_an_answer_that_can_not_be_read_costs_the_call_nothing(output: Any) -> N
     (record,) = records(traces(span(1, action(output))))
     assert (None, None) == (record.input_tokens, record.request_id)
     assert SECRET not in repr(record)
+
+
+OPENAI_USAGE = {
+    "prompt_tokens": 900, "completion_tokens": 45, "prompt_tokens_details": {"cached_tokens": 640},
+    "completion_tokens_details": {"reasoning_tokens": 17},
+}  # fmt: skip
+CLAUDE_USAGE = {"input_tokens": 260, "output_tokens": 45, "cache_read_input_tokens": 640}
+
+
+@pytest.mark.parametrize("kept_in", ["raw", "custom"])
+@pytest.mark.parametrize(
+    ("stated", "usage", "expected"),
+    [
+        (900, OPENAI_USAGE, (900, 640, 17)),
+        (900, CLAUDE_USAGE, (900, 640, None)),
+        (260, CLAUDE_USAGE, (900, 640, None)),
+        (800, OPENAI_USAGE, (800, None, None)),
+    ],
+)
+def test_the_providers_own_usage_tells_the_parts(
+    stated: int, usage: dict[str, Any], expected: tuple[int | None, ...], kept_in: str
+) -> None:
+    """The plugin for OpenAI tells sums without their parts; an object of other sums is another answer's."""
+    sums = {"inputTokens": stated, "outputTokens": 45, "totalTokens": stated + 45}
+    output = {"usage": sums, kept_in: {"id": "chatcmpl-00ff11ee22dd33cc44bb", "usage": usage}}
+    record = only(traces(span(1, action(output))))
+    assert expected == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+    assert 45 == record.output_tokens

@@ -1,0 +1,131 @@
+"""What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as good."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spool.record import Inference
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, only, span, traces
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
+LLM = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
+FAILED = {"status": {"code": 2}}
+
+
+def sums(record: Inference) -> tuple[int | None, ...]:
+    return (
+        record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens,
+        record.reasoning_tokens,
+    )  # fmt: skip
+
+
+# --- An answer inside a list of one -------------------------------------------------------------------------
+
+ANSWER = {
+    "id": "chatcmpl-aa11bb22cc33dd44ee55",
+    "model": "gpt-4o-mini",
+    "usage": {"prompt_tokens": 410, "completion_tokens": 22, "prompt_tokens_details": {"cached_tokens": 128}},
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
+    """OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id."""
+    counted = {**LLM, "llm.token_count.prompt": 410, "llm.token_count.completion": 22}
+    agents = only(traces(span(1, {**counted, "output.value": json.dumps([ANSWER])})), encoding=encoding)
+    sdk = only(traces(span(2, {**counted, "output.value": json.dumps(ANSWER)})), encoding=encoding)
+    assert agents.id == sdk.id
+    assert ("chatcmpl-aa11bb22cc33dd44ee55", 128) == (agents.request_id, agents.cache_read_tokens)
+
+
+@pytest.mark.parametrize(
+    "several",
+    [[ANSWER, ANSWER | {"id": "chatcmpl-bb11bb22cc33dd44ee55"}], [{"id": ANSWER["id"], "model": "gpt-4o-mini"}], [{}]],
+)
+def test_other_lists_name_no_answer(several: list[Any]) -> None:
+    """Two answers are not one, and an element without usage may be a message."""
+    record = only(traces(span(1, {**LLM, "llm.token_count.prompt": 410, "output.value": json.dumps(several)})))
+    assert (None, None) == (record.request_id, record.cache_read_tokens)
+
+
+# --- Which counts are the call's ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [(540, (500, 40, None, None, 12)), (552, (500, 52, None, None, 12)), (None, (500, 52, None, None, 12))],
+)
+def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int | None, expected: Any) -> None:
+    """Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them."""
+    usage = {"prompt_token_count": 500, "candidates_token_count": 40, "thoughts_token_count": 12}
+    call = {**LLM, "llm.token_count.prompt": 500, "llm.token_count.completion": 40, "gen_ai.usage.output_tokens": 52}
+    if total is not None:
+        usage["total_token_count"] = total
+        call["llm.token_count.total"] = total
+    written = json.dumps({"usage_metadata": usage})
+    assert expected == sums(only(traces(span(1, {**call, "output.value": written}))))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"gen_ai.usage.thinking_tokens": 9}, (700, 30, None, None, 9)),
+        ({"gen_ai.usage.thoughts_tokens": 9}, (700, 30, None, None, 9)),
+        ({"gen_ai.usage.output_tokens_details.thinking_tokens": 9}, (700, 30, None, None, 9)),
+        ({"gen_ai.usage.cached_prompt_tokens": 512}, (700, 30, 512, None, None)),
+        (
+            {"gen_ai.usage.cached_prompt_tokens": 0, "gen_ai.usage.cache_read_input_tokens": 512},
+            (700, 30, 512, None, None),
+        ),
+    ],
+)
+def test_parts_of_the_conventions_under_further_names(names: dict[str, int], expected: Any) -> None:
+    """The table's own name is stronger."""
+    usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
+    assert expected == sums(only(traces(span(1, {**CHAT, **usage, **names}))))
+
+
+def test_beeai_tells_the_cache_among_its_metadata() -> None:
+    """Inside of the prompt: 850 tokens went in, 600 of them from the cache."""
+    counts = {"llm.token_count.prompt": 850, "llm.token_count.completion": 20}
+    cache = {"metadata.usage.cached_prompt_tokens": 600, "metadata.usage.cached_creation_tokens": 100}
+    assert (850, 20, 600, 100, None) == sums(only(traces(span(1, {**LLM, **counts, **cache}))))
+
+
+# --- Outcome and model --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"gen_ai.response.id": "resp_5a5a5a5a5a5a5a5a5a5a", "gen_ai.usage.output_tokens": 40}, "ok"),
+        ({"gen_ai.usage.output_tokens": 40}, "ok"),
+        ({"gen_ai.response.id": "resp_5a5a5a5a5a5a5a5a5a5a"}, "ok"),
+        ({}, "error"),
+        ({"gen_ai.usage.output_tokens": 0}, "error"),
+        ({"gen_ai.usage.output_tokens": 40, "error.type": "timeout"}, "error"),
+    ],
+)
+def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], status: str) -> None:
+    """LangChain writes it where the Responses API states no reason."""
+    call = {**CHAT, "gen_ai.response.finish_reasons": ["error"], "gen_ai.usage.input_tokens": 300, **said}
+    assert status == only(traces(span(1, call))).status
+
+
+@pytest.mark.parametrize("name", ["model", "llm.model", "ai.model", "model_name", "model_id"])
+@pytest.mark.parametrize("value", ["gpt-4.1-nano", '"gpt-4.1-nano"'])
+def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -> None:
+    """MLflow's failed calls under the conventions state the arguments of the call alone."""
+    call = {"gen_ai.operation.name": "chat", name: value}
+    record = only(traces(span(1, call, **FAILED)))
+    assert ("gpt-4.1-nano", "openai", "error") == (record.request_model, record.provider, record.status)
+    assert "gpt-4o" == only(traces(span(1, {**CHAT, name: value}))).request_model
+
+
+@pytest.mark.parametrize("value", ["the best model of all", '{"model": "gpt-4o"}', "x" * 129])
+def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
+    """A sentence or an object is no model."""
+    assert None is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
