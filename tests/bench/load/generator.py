@@ -89,7 +89,7 @@ class Load:
         if job.compression:
             headers["Content-Encoding"] = job.compression
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._head = f"POST {job.path} HTTP/1.1\r\nHost: {target.netloc}\r\n{lines}Content-Length: ".encode()
+        self._head = f"{job.method} {job.path} HTTP/1.1\r\nHost: {target.netloc}\r\n{lines}Content-Length: ".encode()
         self._poll = select.epoll()
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}

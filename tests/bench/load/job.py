@@ -19,6 +19,7 @@ class LoadJob:
     """
 
     url: str
+    method: str = "POST"
     path: str = "/v1/traces"
     headers: Mapping[str, str] = field(default_factory=dict)
     bodies: Sequence[str]
@@ -28,6 +29,9 @@ class LoadJob:
     rate: float = 0.0
     first: int = 0
     repeat: bool = False
+    pause_s: float = (
+        0.0  # of the one client that `tests.bench.fairness.steady` is, between an answer and the next request
+    )
 
     def body(self, number: int) -> bytes:
         """What the request of that number carries, before compression."""

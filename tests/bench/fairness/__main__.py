@@ -1,0 +1,87 @@
+"""`python -m tests.bench.fairness`: what a key keeps of its rate beside each abuser."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+import click
+
+from tests.acceptance.conftest import ROOT
+from tests.bench.fairness.abusers import ABUSERS, BY_NAME, MAIN
+from tests.bench.fairness.rounds import Share, measure, postgres, stand
+from tests.bench.server.table import machine
+
+LEAST_RATE, MOST_P99 = 0.9, 2.0
+
+
+def table(found: Sequence[Share]) -> str:
+    """The medians of each abuser; Markdown."""
+    lines = [
+        "| abuser | rate ratio | p99 ratio | p50 alone ms | p50 beside ms | p99 alone ms | p99 beside ms | abuser/s |",
+        "|---" * 8 + "|",
+    ]
+    for name in dict.fromkeys(one.abuser for one in found):
+        own = [one for one in found if one.abuser == name]
+        rate, p99 = median(one.rate for one in own), median(one.p99 for one in own)
+        short = " **short**" if rate < LEAST_RATE or p99 > MOST_P99 else ""
+        times = [
+            median(getattr(one, side).latencies_ms.get(quantile, float("inf")) for one in own)
+            for quantile in ("p50", "p99")
+            for side in ("alone", "beside")
+        ]
+        cells = [f"{rate:.2f}", f"{p99:.1f}{short}", *(f"{each:.1f}" for each in times)]
+        cells.append(f"{median(one.load.accepted / max(one.load.seconds, 1e-9) for one in own):,.1f}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", multiple=True, help="An abuser, 'main' or a beginning such as 'json-'; several times.")
+@click.option("--list", "show", is_flag=True, help="List the abusers, and measure nothing.")
+@click.option("--seconds", default=6.0, show_default=True, help="How long the victim sends, alone and beside.")
+@click.option("--rounds", default=1, show_default=True, help="Rounds of every abuser; the table has the medians.")
+@click.option("--engine", default="sqlite", show_default=True, type=click.Choice(["sqlite", "postgres"]))
+@click.option("--workers", default=0, show_default=True, help="server.workers.")
+@click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
+def bench(only: tuple[str, ...], show: bool, seconds: float, rounds: int, engine: str, workers: int, out: Path) -> None:
+    """
+    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key floods.
+
+    The victim sends one span, waits 20 ms after its answer, and sends the next: alone, then beside the abuser.
+    """
+    if show:
+        click.echo("\n".join(each.name for each in ABUSERS))
+        return
+    wanted = MAIN if only == ("main",) else only
+    chosen = [each for each in ABUSERS if not wanted or any(_is_meant(each.name, word) for word in wanted)]
+    if not chosen:
+        raise click.UsageError(f"there is no such abuser; there are {', '.join(BY_NAME)}")
+    out.mkdir(parents=True, exist_ok=True)
+    found: list[Share] = []
+    with postgres(engine) as database, tempfile.TemporaryDirectory(dir=out) as directory:
+        for number in range(rounds):
+            work = Path(directory) / str(number)
+            with stand(work, database=database, schema=f"bench_{number}", workers=workers) as running:
+                for abuser in chosen:
+                    found.append(one := measure(running, abuser, seconds=seconds))
+                    said = {**one.load.refused, **({"broken": one.load.broken} if one.load.broken else {})}
+                    click.echo(
+                        f"{one.abuser}: rate {one.rate:.2f}, p99 {one.p99:.1f}, abuser {said or 'taken'}", err=True
+                    )
+    written = {"machine": machine(), "engine": engine, "workers": workers, "rounds": [asdict(one) for one in found]}
+    (out / "fairness.json").write_text(json.dumps(written, indent=1))
+    click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
+    click.echo(table(found))
+
+
+def _is_meant(name: str, word: str) -> bool:
+    return name == word or (word.endswith("-") and name.startswith(word))
+
+
+if __name__ == "__main__":
+    bench(prog_name="python -m tests.bench.fairness")

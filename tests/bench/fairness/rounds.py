@@ -1,0 +1,231 @@
+"""One server, the victim alone and beside an abuser, and what the victim keeps of its rate."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+from spool.registry.scopes import SCOPES
+from tests.acceptance.conftest import ROOT, SEND_AI_TELEMETRY, Tollhouse
+from tests.bench.fairness.abusers import PROTOBUF, Abuser
+from tests.bench.load import payloads
+from tests.bench.load.job import LoadFigures, LoadJob
+from tests.bench.server import meters
+from tests.bench.server.meters import affinity
+from tests.spool.postgres_cluster import Server, folder, storage_table
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = "127.0.0.1:0"
+workers = {workers}
+{server}
+[spool]
+hold = "0s"
+max_bytes = "8GiB"
+[mcp]
+calls_per_minute = 1000000
+daily_calls = 0
+{storage}
+"""
+PAUSE_S = 0.02
+NICE = 19  # of the abuser's clients: what they cost must not be missing to the victim's client
+BEYOND_S = 120.0
+IDLE = 0.15  # cores that a server uses that has nothing left to do
+SETTLE_S = 20.0
+_firsts = itertools.count(0, 1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stand:
+    """A server that runs, with a key for the victim and one that opens everything for the abuser."""
+
+    pid: int
+    url: str
+    grpc_url: str
+    victim: str
+    abuser: str
+    cookie: str
+    connection: str
+    work: Path
+    load_cores: set[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What the victim kept beside an abuser: its rate and its slowest hundredth, each alone and beside."""
+
+    abuser: str
+    alone: LoadFigures
+    beside: LoadFigures
+    load: LoadFigures
+
+    @property
+    def rate(self) -> float:
+        return (self.beside.accepted / self.beside.seconds) / max(self.alone.accepted / self.alone.seconds, 1e-9)
+
+    @property
+    def p50(self) -> float:
+        return self._slower("p50")
+
+    @property
+    def p99(self) -> float:
+        return self._slower("p99")
+
+    def _slower(self, quantile: str) -> float:
+        return self.beside.latencies_ms.get(quantile, float("inf")) / self.alone.latencies_ms.get(quantile, 1.0)
+
+
+@contextmanager
+def postgres(engine: str) -> Iterator[Server | None]:
+    """A PostgreSQL server that flushes, for that engine; else None."""
+    if engine != "postgres":
+        yield None
+        return
+    with folder() as place:
+        server = Server(place, {})
+        server.initialise()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def stand(
+    work: Path, *, database: Server | None = None, schema: str = "bench", workers: int = 0, server: str = ""
+) -> Iterator[Stand]:
+    """An installation on one core, all clients on the others. `server` are further settings of it."""
+    work.mkdir(parents=True, exist_ok=True)
+    storage = storage_table(work, dsn=database.dsn, schema=schema) if database else ""
+    own = Tollhouse(work / "own", CONFIG.format(workers=workers, storage=storage, server=server))
+    if database:
+        own.run("storage", "init")
+    victim = own.key("victim", "--use-case", SEND_AI_TELEMETRY)
+    abuser = own.key("abuser", *(word for scope in sorted(SCOPES) for word in ("--scope", scope)))
+    cores, load_cores = meters.cores_for(1 + workers if len(os.sched_getaffinity(0)) > 1 + workers else 1)
+    try:
+        with affinity(cores):
+            url = own.start(is_new=True)
+        assert own.process is not None
+        grpc_url = own.grpc_url()
+        while meters.metrics(url).get("tollhouse_workers", 0) < workers:
+            time.sleep(0.1)
+        _ask(url, "PUT", "/unit-cost/v1/telemetry/allocation/bench", abuser, {"granularity": "DAILY"})
+        made = _ask(url, "POST", "/v2/connections/billing", abuser, {"name": "bench", "cloud_provider": "MongoDB"})
+        yield Stand(
+            pid=own.process.pid,
+            url=url,
+            grpc_url=grpc_url,
+            victim=victim,
+            abuser=abuser,
+            cookie=_signed_in(own, url),
+            connection=made["connection"]["id"],
+            work=work,
+            load_cores=load_cores,
+        )
+    finally:
+        own.stop(code=None)
+
+
+def _ask(url: str, method: str, path: str, key: str, body: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    headers = {"Authorization": key, "Content-Type": "application/json"}
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found: dict[str, dict[str, str]] = json.load(answer)
+    return found
+
+
+def _signed_in(own: Tollhouse, url: str) -> str:
+    link = own.json("console", "link")["link"].partition("#link=")[2]
+    body = json.dumps({"link": link}).encode()
+    request = urllib.request.Request(f"{url}/console/api/sessions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found = re.match(r"[^;]+", answer.headers["Set-Cookie"])
+    assert found is not None
+    return found[0]
+
+
+def measure(running: Stand, abuser: Abuser, *, seconds: float) -> Share:
+    """The victim alone for that long, then beside the abuser, which begins a second before it."""
+    settle(running)
+    alone = _end(_begin("tests.bench.fairness.steady", victim_job(running, seconds), running))
+    load = abuser_job(running, abuser, seconds + 2)
+    module = "tests.bench.load.grpc_generator" if abuser.is_grpc else "tests.bench.load.generator"
+    flood = _begin(module, load, running, nice=NICE)
+    time.sleep(1.0)
+    beside = _end(_begin("tests.bench.fairness.steady", victim_job(running, seconds), running))
+    return Share(abuser=abuser.name, alone=alone, beside=beside, load=_end(flood))
+
+
+def settle(running: Stand) -> None:
+    """Wait until the server has nothing left to do: what was sent is counted behind the answers."""
+    deadline = time.perf_counter() + SETTLE_S
+    while time.perf_counter() < deadline:
+        before = meters.cpu_seconds(running.pid)
+        time.sleep(0.5)
+        if (meters.cpu_seconds(running.pid) - before) / 0.5 < IDLE:
+            return
+
+
+def victim_job(running: Stand, seconds: float) -> LoadJob:
+    body = running.work / "victim.body"
+    body.write_bytes(payloads.protobuf_spans(1))
+    return LoadJob(
+        url=running.url,
+        headers={**PROTOBUF, "Authorization": running.victim},
+        bodies=[str(body)],
+        seconds=seconds,
+        pause_s=PAUSE_S,
+        first=next(_firsts) % 100_000_000,
+    )
+
+
+def abuser_job(running: Stand, abuser: Abuser, seconds: float) -> LoadJob:
+    body = running.work / f"{abuser.name}.body"
+    body.write_bytes(abuser.make())
+    headers = dict(abuser.headers)
+    if abuser.as_person:
+        headers["Cookie"] = running.cookie
+    elif abuser.has_key:
+        headers["Authorization"] = running.abuser
+    return LoadJob(
+        url=running.grpc_url if abuser.is_grpc else running.url,
+        method=abuser.method,
+        path=abuser.path.format(connection=running.connection),
+        headers=headers,
+        bodies=[str(body)],
+        clients=abuser.clients,
+        seconds=seconds,
+        first=next(_firsts) % 100_000_000,
+    )
+
+
+def _begin(module: str, job: LoadJob, running: Stand, *, nice: int = 0) -> Popen[str]:
+    words = [sys.executable, "-m", module]
+    if nice:
+        words = ["nice", "-n", str(nice), *words]
+    with affinity(running.load_cores):
+        process = Popen(words, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
+    assert process.stdin is not None
+    process.stdin.write(job.to_json())
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def _end(process: Popen[str]) -> LoadFigures:
+    said, _ = process.communicate(timeout=BEYOND_S)
+    assert process.returncode == 0, "a client failed"
+    return LoadFigures.from_json(said.splitlines()[-1])
