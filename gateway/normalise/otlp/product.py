@@ -131,6 +131,8 @@ class SpanDialect:
     # A span that begins a stream is no call: the report of it, beside that span, is the call.
     begins_stream: Callable[[Span, AttributeShape], bool] | None = None
     reports_stream: Callable[[Span], bool] | None = None
+    # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other span.
+    usage_of: Callable[[Span], str | None] | None = None
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
 
 

@@ -6,6 +6,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape
 from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 ERROR_CODE = 2
 
@@ -73,9 +74,19 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if is_call else None
 
 
+def names_operation(span: Span) -> bool:
+    """Whether a span names what it does; else that it is a call is guessed by its usage."""
+    return "gen_ai.operation.name" in span.attributes or "llm.request.type" in span.attributes
+
+
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """Whether the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
     return span.scope.name.endswith(".bedrock")
+
+
+def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
+    """Whether the input lacks the cache: its sender passes it on as the provider counts it."""
+    return provider in COUNT_CACHE_APART
 
 
 # --- Vercel's AI SDK, by its own spans and by those that OpenInference rewrites -----------------------------

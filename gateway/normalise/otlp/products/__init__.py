@@ -18,6 +18,7 @@ from gateway.normalise.otlp.products.assistants import (
     qwen_code,
 )
 from gateway.normalise.otlp.products.frameworks import (
+    ag2,
     azure_ai,
     genkit,
     google_adk,
@@ -63,6 +64,7 @@ PRODUCTS: tuple[Product, ...] = (
     openrouter.PRODUCT,
     openlit.PRODUCT,
     bifrost.PRODUCT,
+    ag2.PRODUCT,
     azure_ai.PRODUCT,
     genkit.PRODUCT,
     openllmetry.PRODUCT,

@@ -42,11 +42,19 @@ class SpanCall(Struct, gc=False):
     reports_stream: bool = False  # it stands beside the span that began the call
     also: tuple[bytes, ...] = ()
     is_linked: bool = False  # known by its place in the trace, too
+    is_guess: bool = False  # it names neither an operation nor a kind
     service_tier: str | None = None  # as the answer of its provider states it
 
     @property
     def has_usage(self) -> bool:
         return self.tokens != NO_TOKENS
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it names no model, provider, id, cost or failure and counts nothing: an event inside of a call."""
+        record = self.record
+        names_it = record.request_model or record.response_model or record.provider or record.request_id
+        return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def count_as(self, tokens: Tokens) -> None:
         """Take over the counts of another report of the same call."""

@@ -18,10 +18,11 @@ from gateway.normalise.otlp.product import AttributeShape, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
-from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, never
-from gateway.normalise.otlp.spans import streams
+from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, names_operation, never
+from gateway.normalise.otlp.spans import siblings, streams
 from gateway.normalise.otlp.spans.calls import SpanCall, call_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
+from gateway.normalise.otlp.spans.siblings import UsageSpan
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
@@ -40,10 +41,12 @@ class SpanReader:
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
         self._calls: list[tuple[SpanCall, Key | None]] = []  # with the parent
+        self._usage_spans: list[UsageSpan] = []
         self._ended: set[str] = set()  # traces that can be settled
         self._enough = PART  # calls for which it pays to settle them
         self._has_streams = False  # reported beside the span that begins them
         self._has_links = False  # to the other ends of calls, in other payloads
+        self._has_guesses = False  # these may repeat calls beside them
         self._has_runs = False  # these repeat one another across traces
         self._has_loose_streams = False  # so may the reports of these
         self._resource: Resource | None = None
@@ -73,16 +76,22 @@ class SpanReader:
         parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
         call = None
         if operation is None:
-            self._ignore(span, shape, product)
+            if product.spans.usage_of is None or not self._hold_usage(span, shape, product, parent):
+                self._ignore(span, shape, product)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             self._outcome.drop(f"span {span_id}", "repeats a span of the same trace and span id, which came before")
             return
         else:
             call = self._call(place, span, shape, product, operation)
+            if call is not None and call.says_nothing:
+                self._ignore(span, shape, product)
+                call = None
             if call is not None:
+                call.is_guess = kind is None and product.spans.operation is None and not names_operation(span)
                 self._calls.append((call, parent))
                 self._has_runs |= call.run_id is not None
+                self._has_guesses |= call.is_guess
         if key is not None and (node := self._node(span, shape, product, parent, call)) is not None:
             self._nodes[key] = node
             self._has_streams |= node.began is not None
@@ -91,7 +100,7 @@ class SpanReader:
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
         self._ended |= ended
-        if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams:
+        if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
         everything, rest = self._calls, self._nodes
         whole, self._tree = TraceTree(), TraceTree()
@@ -109,6 +118,8 @@ class SpanReader:
 
     def finish(self) -> Iterator[None]:
         """Book the calls that are left."""
+        if self._usage_spans:
+            self._book_usage_spans()
         yield from self._book_all(self._tree, self._calls)
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
@@ -118,6 +129,8 @@ class SpanReader:
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
+        if self._has_guesses:
+            dropped |= _repeated_siblings(calls)
         if self._has_links:
             yield from tree.find_last_below()
         for number, (call, parent) in enumerate(calls, start=1):
@@ -186,10 +199,34 @@ class SpanReader:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
         is_known = product is not OTEL or shape.says_kind
         if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
-            self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.show_shape(span.attributes)
+            self._show(span.attributes)
         else:
             self._outcome.ignored[NOT_AI] += 1
+
+    def _show(self, names: Iterable[str]) -> None:
+        """Book a span that was not understood, and keep its names for an operator."""
+        self._outcome.ignored[UNRECOGNISED_AI] += 1
+        self._outcome.show_shape(names)
+
+    def _hold_usage(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> bool:
+        """Whether a span tells the usage of the call beside it: the call is looked for when all were read."""
+        usage_of = product.spans.usage_of(span) if product.spans.usage_of is not None else None
+        if usage_of is None:
+            return False
+        try:
+            output = semconv.first_count(span.attributes, shape.output)
+        except values.BadValue:
+            output = None
+        names = tuple(span.attributes)
+        self._usage_spans.append(UsageSpan(names, (span.trace_id, parent), output, usage_of == siblings.MODEL_CALL))
+        return True
+
+    def _book_usage_spans(self) -> None:
+        unexplained = siblings.without_call(self._usage_spans, self._calls)
+        if repeated := len(self._usage_spans) - len(unexplained):
+            self._outcome.ignored[MERGED] += repeated
+        for span in unexplained:
+            self._show(span.names)
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller = call.record, call.caller
@@ -266,6 +303,15 @@ def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
     if operation in operations.BY_NAME or product.spans.operation is never or shape.deciding_kind is not None:
         return False
     return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
+
+
+def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
+    """Of the calls that are guessed by their usage, those that a sibling tells as a call."""
+    repeated = siblings.find_repeated(calls)
+    for call, _ in calls:
+        if (other := repeated.get(call.place)) is not None:
+            call.repeats = f"repeats span {other.record.span_id}, because it stands beside it and tells the same counts"
+    return set(repeated)
 
 
 def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:

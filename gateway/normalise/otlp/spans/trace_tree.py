@@ -159,7 +159,7 @@ class KeptCalls(NamedTuple):
 def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
     Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the
-    outer, if it has.
+    outer, if it has, or if it failed and those below tell neither a failure nor an answer.
 
     From a dropped twin, when it stands for exactly one kept call, come identity, cost, the fuller set of
     tokens, and where the kept call names none a model, a provider, an id of the answer and a service tier.
@@ -178,6 +178,15 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             if len(answered) == 1:
                 _take_id(call, answered[0])
             below[call.place] = KeptCalls([call, *failed], [call])
+        elif kept and call.record.status == "error" and all(map(_knows_less_than_failure, kept)):
+            for inner in kept:
+                dropped.add(inner.place)
+                if inner.why is not None:
+                    inner.repeats = (
+                        f"repeats span {_named(call)}, because it is below it and knows nothing of its failure"
+                    )
+                _take_over(call, inner)
+            below[call.place] = KeptCalls([call], [])
         elif kept:
             dropped.add(call.place)
             if call.why is not None:
@@ -188,6 +197,11 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             below[call.place] = KeptCalls(kept, counted)
         else:
             below[call.place] = KeptCalls([call], [])
+
+
+def _knows_less_than_failure(call: SpanCall) -> bool:
+    """Whether a call below one that failed tells neither that nor an answer."""
+    return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
 def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:

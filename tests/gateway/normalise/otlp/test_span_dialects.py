@@ -477,7 +477,11 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
 @pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
 def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
     """Its JavaScript SDK leaves the status of the span alone."""
-    attributes = {"langfuse.observation.type": "generation", "langfuse.observation.level": level}
+    attributes = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.level": level,
+        "langfuse.observation.model.name": "gpt-4o",
+    }
     record = only(traces(span(1, attributes), scope="langfuse-sdk"))
     assert (status, "_OTHER" if status == "error" else None) == (record.status, record.error_type)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.span_rules import leaves_cache_out
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _SDK = "telemetry.sdk.name"
@@ -16,15 +17,11 @@ def _names_sdk(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "openlit"
 
 
-def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    return provider in COUNT_CACHE_APART
-
-
 PRODUCT = Product(
     source="openlit",
     scopes=("openlit",),
     sdks=("openlit",),
     weak_marks={_SDK: _names_sdk},
-    spans=SpanDialect(without_cache=_without_cache, zero_cost_is_unknown=True),
+    spans=SpanDialect(without_cache=leaves_cache_out, zero_cost_is_unknown=True),
     details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART, zero_cost_is_unknown=True),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spool.record import Inference
-from tests.gateway.normalise.otlp.payloads import ENCODINGS, only, span, traces
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, only, records, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
 LLM = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
@@ -129,3 +129,31 @@ def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -
 def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
     """A sentence or an object is no model."""
     assert None is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
+
+
+# --- Spans of events inside a call --------------------------------------------------------------------------
+
+EVENT = {"openinference.span.kind": "LLM", "metadata.path": "backend.openai.chat.error"}
+CALL = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4.1-nano"}
+USAGE = {"llm.token_count.prompt": 800, "llm.token_count.completion": 50}
+
+
+@pytest.mark.parametrize("inner", [EVENT, {**EVENT, "llm.model_name": "gpt-4.1-nano"}])
+def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> None:
+    """BeeAI's spans of events are good, and tell nothing."""
+    record = only(traces(span(1, CALL, **FAILED), span(2, inner, parent=1)))
+    assert ("error", "gpt-4.1-nano") == (record.status, record.request_model)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_spans_that_tell_nothing_are_no_calls(encoding: str) -> None:
+    """Tokens of a stream, alone in their request and below their call."""
+    tokens = [span(number, EVENT, parent=1) for number in (2, 3, 4)]
+    assert [] == records(traces(*tokens), encoding=encoding)
+    assert 800 == only(traces(span(1, {**CALL, **USAGE}), *tokens), encoding=encoding).input_tokens
+
+
+def test_a_failed_attempt_below_a_good_call_stays() -> None:
+    """A retry: the outer call tells the usage of the second attempt."""
+    found = records(traces(span(1, {**CALL, **USAGE}), span(2, CALL, parent=1, **FAILED)))
+    assert ["error", "ok"] == sorted(record.status for record in found)

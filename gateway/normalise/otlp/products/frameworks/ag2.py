@@ -1,0 +1,32 @@
+"""AG2: spans of the conventions, and beside each call one that records its usage again."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name, leaves_cache_out
+from gateway.normalise.reading import operations, values
+
+_KIND = "ag2.span.type"
+_USAGE_KIND = "ag2.usage.kind"
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    if values.text(span.attributes.get(_KIND)) != "llm":
+        return None
+    return by_operation_name(span, shape) or operations.CHAT
+
+
+def _repeats_usage(span: Span) -> str | None:
+    if values.text(span.attributes.get(_KIND)) != "usage":
+        return None
+    return values.text(span.attributes.get(_USAGE_KIND)) or ""
+
+
+PRODUCT = Product(
+    source="ag2",
+    scopes=("opentelemetry.instrumentation.ag2",),
+    marks=(_KIND,),
+    kinds=(Kind(attribute=_KIND, operation=_operation),),
+    spans=SpanDialect(operation=_operation, without_cache=leaves_cache_out, usage_of=_repeats_usage),
+)

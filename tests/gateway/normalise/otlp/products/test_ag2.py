@@ -1,0 +1,106 @@
+"""AG2's spans: a call, and beside it one that records its usage again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
+from tests.gateway.normalise.outcomes import inferences
+
+SCOPE = "opentelemetry.instrumentation.ag2"
+AGENT = {"ag2.span.type": "agent", "gen_ai.operation.name": "invoke_agent"}
+CALL = {
+    "ag2.span.type": "llm",
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "openai",
+    "gen_ai.request.model": "gpt-4.1",
+    "gen_ai.usage.input_tokens": 700,
+    "gen_ai.usage.output_tokens": 30,
+    "gen_ai.usage.cache_read_input_tokens": 512,
+    "gen_ai.usage.thinking_tokens": 9,
+}
+USAGE = {
+    "ag2.span.type": "usage",
+    "ag2.usage.kind": "model_call",
+    "gen_ai.response.model": "gpt-4.1",
+    "gen_ai.usage.input_tokens": 700,
+    "gen_ai.usage.output_tokens": 30,
+    "ag2.usage.total_tokens": 730,
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("with_agent", [True, False])
+def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: str) -> None:
+    """The two have nothing in common but their parent, which may be in another request."""
+    around = [span(1, AGENT)] if with_agent else []
+    outcome = normalised(
+        traces(*around, span(2, CALL, parent=1), span(3, USAGE, parent=1), scope=SCOPE), encoding=encoding
+    )
+    assert ({MERGED: 1} | ({NOT_AI: 1} if with_agent else {})) == dict(outcome.ignored)
+    (record,) = inferences(outcome)
+    assert ("ag2", 700, 30, 512, 9) == (
+        record.source, record.input_tokens, record.output_tokens, record.cache_read_tokens, record.reasoning_tokens,
+    )  # fmt: skip
+
+
+def test_claudes_input_lacks_the_cache() -> None:
+    """AG2 passes it on as Anthropic counts it."""
+    claude = {
+        **CALL,
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "claude-sonnet-4-5",
+        "gen_ai.usage.input_tokens": 3000,
+        "gen_ai.usage.cache_read_input_tokens": 2000,
+        "gen_ai.usage.cache_creation_input_tokens": 100,
+    }
+    assert 5100 == only(traces(span(1, claude), scope=SCOPE)).input_tokens
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        (span(3, USAGE, parent=1),),
+        (span(3, {**USAGE, "ag2.usage.kind": "tool_call"}, parent=1), span(2, CALL, parent=1)),
+        (span(3, {**USAGE, "gen_ai.usage.output_tokens": 31}, parent=1), span(2, CALL, parent=1)),
+    ],
+)
+def test_other_spans_of_usage_are_shown_and_not_counted(spans: tuple[dict[str, Any], ...]) -> None:
+    """Without its call, of another kind, or of other counts."""
+    outcome = normalised(traces(*spans, scope=SCOPE))
+    assert len(spans) - 1 == len(outcome.records)
+    assert {UNRECOGNISED_AI: 1} == dict(outcome.ignored)
+    assert "ag2.span.type" in outcome.unrecognised[0]
+
+
+# --- The same of anybody ------------------------------------------------------------------------------------
+
+NAMED = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4.1"}
+COUNTS = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
+GUESSED = {"gen_ai.response.model": "gpt-4.1", **COUNTS}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_guessed_call_repeats_a_sibling_that_is_one(order: tuple[int, ...]) -> None:
+    """It names no operation, and tells the model and counts of the span beside it."""
+    spans = [span(2, {**NAMED, **COUNTS}, parent=1), span(3, GUESSED, parent=1)]
+    record = only(traces(*[spans[place] for place in order]))
+    assert f"{2:016x}" == record.span_id
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        span(3, GUESSED, parent=9),
+        span(3, {**GUESSED, "gen_ai.usage.input_tokens": 701}, parent=1),
+        span(3, {**GUESSED, "gen_ai.response.model": "gpt-4.1-mini"}, parent=1),
+        span(3, {**NAMED, **COUNTS}, parent=1),
+    ],
+)
+def test_other_siblings_are_calls_of_their_own(other: dict[str, Any]) -> None:
+    """Under another parent, of other counts, of another model, or named as a call itself."""
+    outcome = normalised(traces(span(2, {**NAMED, **COUNTS}, parent=1), other))
+    assert 2 == len(outcome.records)
