@@ -61,7 +61,7 @@ def test_every_document_is_in_the_navigation() -> None:
 
 def test_every_fault_scenario_is_in_the_reliability_statement() -> None:
     """Under the name that the tests give it."""
-    rows = re.findall(r"^\| (F\d+) \| (.*?) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
     assert SCENARIOS == dict(rows)
 
 

@@ -19,6 +19,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
+from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
@@ -149,7 +150,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
-        return await row.handler(admitted)
+        asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
+        async with confirmed(services.operators.registry, asks_change=asks_change):
+            return await row.handler(admitted)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

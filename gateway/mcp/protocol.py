@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import Refusal
+from gateway.http.confirming import confirmed
 from gateway.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -114,7 +115,8 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
         await asking.services.ledger.catch_up(asking.services.log)
-        given = await tool.run(arguments, asking)
+        async with confirmed(asking.services.registry, asks_change=tool.writes):
+            given = await tool.run(arguments, asking)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
     except (NotAllowed, NotThere) as error:

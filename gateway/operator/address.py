@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.http.address import Address
+from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
 
-SAFE_METHODS = ("GET", "HEAD")
 SIGNED_IN = ""  # needed: nothing but to be signed in
 # What a call shows of the calls to models, and what is made of them: all, what the person may see, or nothing.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"

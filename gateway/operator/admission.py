@@ -16,11 +16,12 @@ from aiohttp.typedefs import Handler
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
+from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
-from gateway.operator.address import SAFE_METHODS, SIGNED_IN, WHOLE, OperatorAddress
+from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest, holder
 from spool.registry.operators import ADMIN, Actor
@@ -56,7 +57,9 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             body: object = await read_body(request, row.body)
             admitted = await admit(request)  # who sends slowly has the rights of when all of it is here
             admitted.body = body
-        result = await row.handler(admitted)
+        asks_change = row.needs is not None and request.method not in SAFE_METHODS
+        async with confirmed(services.registry, asks_change=asks_change):
+            result = await row.handler(admitted)
         return result if isinstance(result, web.StreamResponse) else uncached_json(result, row.status)
 
     return handle

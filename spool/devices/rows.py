@@ -37,13 +37,18 @@ class WriteConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWrite:
-    """In one transaction rows are replaced by id and names by name; names in `gone` and the rows `deleted` go."""
+    """
+    In one transaction rows are replaced by id and names by name; names in `gone` and the rows `deleted` go.
+
+    `is_answered`: somebody waits to be told that it is done.
+    """
 
     devices: Sequence[Device]
     names: Sequence[Unenrolled]
     gone: Collection[str]
     deleted: Collection[str]
     conditions: WriteConditions
+    is_answered: bool
 
 
 class DevicesRefused(SpoolUnavailable):

@@ -261,7 +261,10 @@ class DeviceTable:
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
         conditions = conditions_of(batches, [row.id for row in devices], [one.name for one in noted])
-        return DeviceWrite(devices=devices, names=noted, gone=gone, deleted=deleted, conditions=conditions)
+        is_answered = any(batch.waiting for batch in batches)
+        return DeviceWrite(
+            devices=devices, names=noted, gone=gone, deleted=deleted, conditions=conditions, is_answered=is_answered
+        )
 
     async def _put(
         self,

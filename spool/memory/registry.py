@@ -224,6 +224,9 @@ class MemoryRegistry:
     async def outlast_commits(self) -> None:
         """Nobody else keeps anything."""
 
+    async def confirm(self) -> None:
+        """What was kept is kept."""
+
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS
 

@@ -123,7 +123,9 @@ class PostgresDevices:
                 note_changes(connection, database, news)
             return written, newest
 
-        written, newest = await self._commit(work, needs_standby=database.needs_standby and bool(told))
+        # Whoever is answered that nothing was to be done is answered by rows that others wrote.
+        needs_standby = database.needs_standby and (wanted.is_answered or bool(told))
+        written, newest = await self._commit(work, needs_standby=needs_standby)
         self._ends_keys = self._ends_keys or ends_keys
         for id in deleted:
             self._forget(id)

@@ -67,6 +67,10 @@ class Changes:
         if not done.cancelled():
             done.exception()  # heard: who waited may have been cancelled, and then it would be logged as a defect
 
+    async def confirm(self) -> None:
+        """See `RegistryStore.confirm`."""
+        await self._store.confirm()
+
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
         """`load` reads what a table keeps in memory about these: now, and whenever others changed one of them."""
         self._loaders.append((about, load))

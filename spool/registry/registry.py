@@ -74,6 +74,13 @@ class Registry:
         """Bring what is in memory up to what every process had committed before this call."""
         return await self._changes.follow()
 
+    async def confirm(self) -> None:
+        """
+        Wait until what stands now outlives this machine: whoever asked for a change is told of nothing else. NotCertain
+        if that is not known.
+        """
+        await self._changes.confirm()
+
     async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
         """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""
         await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])

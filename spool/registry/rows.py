@@ -175,7 +175,15 @@ class RegistryStore(Protocol):
         """
         Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
 
-        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read.
+        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read. What `work`
+        refuses or leaves as it is rests on what is there: NotCertain unless that outlives this machine.
+        """
+        ...
+
+    async def confirm(self) -> None:
+        """
+        Wait until what stands now outlives this machine, as changes have to: before somebody who asked for one is told
+        what is there, or is not. NotCertain if that is not known.
         """
         ...
 

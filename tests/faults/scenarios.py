@@ -52,6 +52,7 @@ SCENARIOS = {
     "F39": "several gateways: a pooler killed, then back",
     "F40": "several gateways: the old primary goes on",
     "F41": "several gateways: a standby that lags takes over",
+    "A10": "several gateways: deleted without a standby, then one takes over",
 }
 
 

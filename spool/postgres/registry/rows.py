@@ -101,7 +101,7 @@ class PostgresRegistryRows:
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`. `ends_keys`: a
     secret may open no more, so that a commit that began before must be waited for. `shuts_key`: no secret of a key
-    opens any more. `is_audited`: somebody asked for it.
+    opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed, of whatever table.
     """
 
     def __init__(self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None) -> None:
@@ -110,7 +110,7 @@ class PostgresRegistryRows:
         self._now = now
         self.changed: set[tuple[str, str]] = set()
         self.ends_keys = self.shuts_key = False
-        self.is_audited = False
+        self.is_audited = self.has_written = False
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
@@ -204,6 +204,7 @@ class PostgresRegistryRows:
         self._run(_PUT_LINK, asdict(link))
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
+        self.has_written = True
         row = self._one(f"DELETE FROM {{schema}}.links WHERE digest = %s RETURNING {', '.join(_LINK)}", digest)
         return ConsoleLink(**dict(zip(_LINK, row, strict=True))) if row else None
 
@@ -223,9 +224,12 @@ class PostgresRegistryRows:
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
         rows = sorted(map(asdict, insights), key=lambda row: str(row["id"]))
+        if not rows:
+            return
+        self.has_written = True
         with self._connection.cursor() as cursor:
             cursor.executemany(self._sql(_PUT_INSIGHT), rows)
-        self.changed.update((INSIGHTS, "") for _ in rows[:1])
+        self.changed.add((INSIGHTS, ""))
 
     def delete_insight(self, id: str) -> None:
         self._run("DELETE FROM {schema}.insights WHERE id = %s", (id,))
@@ -309,6 +313,7 @@ class PostgresRegistryRows:
         return read_page(self._connection, "audit", _AUDIT, query, _audit_row, sql=self._sql)
 
     def _run(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> None:
+        self.has_written = True
         self._connection.execute(self._sql(statement), values)
 
     def _all(self, statement: str, *values: object) -> list[Any]:
@@ -318,6 +323,7 @@ class PostgresRegistryRows:
         return self._connection.execute(self._sql(statement), values).fetchone()
 
     def _next(self, statement: str) -> int:
+        self.has_written = True
         [number] = self._one(statement)
         return int(number)
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from spool.errors import RegistryDamaged
+from spool.errors import NotAllowed, NotThere, RegistryDamaged
+from spool.postgres.connections.barrier import Barrier
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.bearers import outlast_commits
 from spool.postgres.registry.rows import PostgresRegistryRows
@@ -20,7 +21,11 @@ ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
 KEPT_CHANGES = 10_000
 
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
-_SEQ = "SELECT seq FROM {schema}.registry_head"
+# Numbers are given again where a takeover undid changes: a change is the one that is known if its time is the same.
+_SEQ = """
+    SELECT seq, (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = h.seq),
+           (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = %s)
+      FROM {schema}.registry_head h"""
 _ADVANCE = "UPDATE {schema}.registry_head SET seq = seq + 1 RETURNING seq"
 _NOTE = """
     INSERT INTO {schema}.registry_changes (seq, kind, id, at)
@@ -46,6 +51,8 @@ class PostgresRegistry:
         self._database = database
         self.ends_keys = False
         self._own: set[int] = set()  # changes of this process: its memory follows them by itself
+        self._told_at: float | None = None  # the time of the newest change that was told
+        self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
         self._waits = self._outlasted = 0  # for commits: how many have begun, and the newest that came to its end
 
@@ -60,15 +67,23 @@ class PostgresRegistry:
             if is_answered and not rows.shuts_key:  # that is done on one machine, too, but not answered as done
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
-            needs_standby = is_answered and database.needs_standby
+            # What was left as it is is answered by what others wrote.
+            needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
         changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
-        changed = await self._guarded(changing)
+        try:
+            changed = await self._guarded(changing)
+        except (NotThere, NotAllowed):  # because of rows that somebody may have written, or removed, on one machine
+            await self.confirm()
+            raise
         self.ends_keys = changed.ends_keys
         if changed.seq is not None:
             self._own.add(changed.seq)
         return changed.result
+
+    async def confirm(self) -> None:
+        await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
         """On one connection, whoever asks: a wait that begins later is for all who ask before it."""
@@ -86,25 +101,32 @@ class PostgresRegistry:
         )
 
     async def news(self, since: int | None) -> RegistryNews:
-        news, own = await self._database.control.read(lambda connection: self._news(connection, since))
-        self._own -= own
+        news, told, at = await self._database.control.read(lambda connection: self._news(connection, since))
+        self._told_at = at
+        if news.changed is None:
+            self._own.clear()
+        self._own -= told
         return news
 
     async def close(self) -> None:
         """Nothing: the database is closed by whoever opened it."""
 
-    def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int]]:
-        """With those changes of this process that are told by it."""
+    def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int], float | None]:
+        """With the numbers that are told by it, and the time of the newest."""
         sql = self._database.sql
-        [[seq]] = connection.execute(sql(_SEQ)).fetchall()
-        if since is None or seq == since:
-            return RegistryNews(seq=seq), set()
+        [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
+        if since is None:
+            return RegistryNews(seq=seq), set(), at
+        is_as_before = told_at == self._told_at
+        if seq == since and is_as_before:
+            return RegistryNews(seq=seq), set(), at
         found = connection.execute(sql(_SINCE), (since, seq)).fetchall()
         told = {number for number, _, _ in found}
-        if len(told) != seq - since:  # older than what is kept, or the database is another one than before
-            return RegistryNews(seq=seq, changed=None), told
+        # Older than what is kept, or the database is another one than before.
+        if len(told) != seq - since or not is_as_before:
+            return RegistryNews(seq=seq, changed=None), told, at
         changed = {(kind, id) for number, kind, id in found if number not in self._own}
-        return RegistryNews(seq=seq, changed=changed), told
+        return RegistryNews(seq=seq, changed=changed), told, at
 
     async def _guarded(self, running: Awaitable[T]) -> T:
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.http.confirming import SAFE_METHODS
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import NOTHING, SAFE_METHODS, SIGNED_IN
+from gateway.operator.address import NOTHING, SIGNED_IN
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import Roles

@@ -17,9 +17,9 @@ from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from gateway.devices.reports import DeviceReport
+from gateway.http.confirming import SAFE_METHODS
 from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import SAFE_METHODS
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec

@@ -151,6 +151,27 @@ async def test_who_missed_too_much_reads_everything(
     assert (1, 1) == (len(there.views.all()), len(there.keys.all()))
 
 
+async def test_a_number_that_is_given_again_is_another_change(
+    nodes: tuple[Registry, Registry], fresh_schema: Schema
+) -> None:
+    """A takeover undid the newest change, and the next one got its number: what was undone is in memory no more."""
+    here, there = nodes
+    await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await here.keys.create(name="undone", scopes=[INGEST], actor=ACTOR)
+    for node in nodes:
+        await node.follow()
+    undo = (
+        "DELETE FROM {schema}.secrets WHERE key_id = 2; DELETE FROM {schema}.keys WHERE id = 2;"
+        "DELETE FROM {schema}.registry_changes WHERE seq = 2; UPDATE {schema}.registry_head SET seq = 1"
+    )
+    async with migrated(fresh_schema) as database:
+        await database.run(lambda connection: connection.execute(database.sql(undo)))
+    await there.keys.create(name="later", scopes=[INGEST], actor=ACTOR)
+    for node in nodes:
+        await node.follow()
+        assert ["later", "one"] == sorted(key.name for key in node.keys.all())
+
+
 async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry]) -> None:
     """Memory is in step with it; the version moves for those of others alone."""
     here, there = nodes

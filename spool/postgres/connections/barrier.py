@@ -1,0 +1,38 @@
+"""Waits until a standby has what was committed before, for all who ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class Barrier:
+    """
+    One wait at a time: who asks while one is under way shares the next with all who ask meanwhile.
+
+    `confirm` waits until a standby has everything that was committed before.
+    """
+
+    def __init__(self, confirm: Callable[[], Awaitable[None]]) -> None:
+        self._confirm = confirm
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        """For what was committed before this call; the error of the wait if it is not confirmed."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._run(self._running), name="barrier")
+            self._next.add_done_callback(_heard)
+        await asyncio.shield(self._next)
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._running, self._next = self._next, None
+        await self._confirm()
+
+
+def _heard(done: asyncio.Task[None]) -> None:
+    """Who waited may have been cancelled, and then its error would be logged as a defect."""
+    if not done.cancelled():
+        done.exception()

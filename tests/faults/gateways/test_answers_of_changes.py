@@ -1,0 +1,212 @@
+"""
+What an operator is told who deletes things while no standby confirms it, and asks again: it stands after a takeover.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+from gateway.mounts import AS, OPERATOR_API, socket_path
+from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
+from tests.faults.gateways.broken_database import ANSWERED_S
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.scenarios import Trial
+from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
+
+KINDS = 3  # of things that are deleted in one round: each deletion waits for a second
+FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # for how long no standby is named
+
+# Where the names of things are in the database.
+ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents", "id"))
+
+Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
+
+
+@pytest.mark.fault("A10")
+@pytest.mark.timeout(7200)
+def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) -> None:
+    """
+    The standby gets nothing, while it is waited for, or nobody is, or the one and the other in turn. Each deletion is
+    asked for twice, of either gateway: 503, or what is so after the takeover. In every second round the standby gets
+    what it missed before, and all is answered.
+    """
+    ways: Iterator[Way] = itertools.cycle((lagging, emptied, flapping))
+    for place, rng in enumerate(trial.rounds(short=3, full=50)):
+        way = next(ways)
+        with ExitStack() as stack:
+            pair = stack.enter_context(new_pair())
+            site = SharedSite(
+                tmp_path / f"site-{place}", dsn=pair.dsn, schema="gateways", rng=rng, count=2,
+                durability="replicated", commit_timeout="1s",
+            )  # fmt: skip
+            stack.callback(site.close)
+            site.start()
+            asked = Deletions(site.gateways, rng)
+            pair.catch_up()
+            with way(pair, rng):
+                asked.ask()
+                asked.ask()
+            if rng.random() < 0.5:
+                pair.primary.change(synchronous_standby_names=STANDBY)
+                pair.standby.start()
+                asked.ask_until_answered()
+                pair.primary.stop()
+            else:
+                pair.primary.stop()
+                pair.standby.start()
+            pair.promote()
+            undone = asked.undone(pair.standby)
+            print(f"{way.__name__}: answered {asked.answered}, undone {undone}")
+            trial.count(acknowledged=len(asked.answered), lost=len(undone))
+            assert {200, 404} >= set(asked.answered.values())
+            assert [] == undone
+
+
+@contextmanager
+def new_pair() -> Iterator[Pair]:
+    with folder() as place:
+        pair = Pair(place)
+        pair.start()
+        try:
+            yield pair
+        finally:
+            pair.stop()
+
+
+@contextmanager
+def lagging(pair: Pair, _: random.Random) -> Iterator[None]:
+    """Commits wait for a standby that is away."""
+    pair.standby.stop()
+    yield
+
+
+@contextmanager
+def emptied(pair: Pair, _: random.Random) -> Iterator[None]:
+    """Commits wait for it at first; then nobody is named for whom they would."""
+    pair.standby.stop()
+    timer = threading.Timer(KINDS / 2, lambda: pair.primary.change(synchronous_standby_names=""))
+    timer.start()
+    yield
+    timer.join()
+
+
+@contextmanager
+def flapping(pair: Pair, rng: random.Random) -> Iterator[None]:
+    """Again and again nobody is named for some milliseconds."""
+    pair.standby.stop()
+    over, pauses = threading.Event(), random.Random(rng.random())
+
+    def flap() -> None:
+        while not over.is_set():
+            pair.primary.change(synchronous_standby_names="")
+            time.sleep(pauses.choice(FLAPS_S))
+            pair.primary.change(synchronous_standby_names=STANDBY)
+
+    thread = threading.Thread(target=flap)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Thing(NamedTuple):
+    """What can be deleted; `confirm` is what must be said for it."""
+
+    folder: str
+    id: str
+    confirm: str = ""
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{quote(self.id)}"
+
+
+class Deletions:
+    """Things that two gateways know, and what was answered to those who deleted them."""
+
+    def __init__(self, gateways: list[Tollhouse], rng: random.Random) -> None:
+        self._gateways = gateways
+        self._rng = rng
+        all_things = things(gateways[0])
+        self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
+        self.answered: dict[str, int] = {}  # by what was deleted; 503 is no answer
+        wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
+
+    def _are_known(self) -> bool:
+        return all(ask(one, "GET", thing.path)[0] == 200 for one in self._gateways for thing in self._things.values())
+
+    def ask(self) -> None:
+        """Once more for all that was not answered, each of one gateway or the other."""
+        for name in self._rng.sample(sorted(self._things.keys() - self.answered.keys()), KINDS - len(self.answered)):
+            thing = self._things[name]
+            query = f"?confirm={quote(thing.confirm)}" if thing.confirm else ""
+            status, _ = ask(self._rng.choice(self._gateways), "DELETE", thing.path + query)
+            if status != 503:
+                self.answered[name] = status
+
+    def ask_until_answered(self) -> None:
+        wait_for(self._ask_is_answered, ANSWERED_S, "each deletion is answered")
+
+    def _ask_is_answered(self) -> bool:
+        self.ask()
+        return len(self.answered) == KINDS
+
+    def undone(self, server: Server) -> list[str]:
+        """What it has, though it was answered that it is not there."""
+        kept = {id for table, column in ROWS for (id,) in server.execute(f"SELECT {column} FROM gateways.{table}")}
+        return [name for name in self.answered if self._things[name].id in kept]
+
+
+def things(gateway: Tollhouse) -> dict[str, Thing]:
+    """One of each kind."""
+
+    def make(path: str, **given: object) -> Any:
+        status, answer = ask(gateway, "POST", path, given)
+        assert status == 201, answer
+        return answer
+
+    make("/keys", name="the key", use_cases=["Send AI Telemetry"])
+    make("/devices", id="device")
+    filtered = {"principal_dimension": "model", "filter": {}}
+    under = make("/views", name="budgeted", **filtered)["view"]["id"]
+    view = make("/views", name="doomed", **filtered)["view"]["id"]
+    budget = make("/budgets", name="doomed", view={"id": under}, default_amount="5")["budget"]["id"]
+    role = make("/roles", name="doomed", data_access="full")["role"]["id"]
+    make("/connections", connection_id="connection", name="doomed", cloud_provider="x")
+    make("/allocation/namespaces", id="namespace", name="doomed")
+    return {
+        "key": Thing("/keys", "the key", "the key"),
+        "device": Thing("/devices", "device", "device"),
+        "view": Thing("/views", view),
+        "budget": Thing("/budgets", budget, "doomed"),
+        "role": Thing("/roles", role),
+        "connection": Thing("/connections", "connection", "connection"),
+        "namespace": Thing("/allocation/namespaces", "namespace"),
+    }
+
+
+def ask(gateway: Tollhouse, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """What it answers on its socket."""
+    connection = UnixConnection(socket_path(gateway.data))
+    content = None if body is None else json.dumps(body)
+    try:
+        headers = {AS: "test", "Content-Type": "application/json"}
+        connection.request(method, OPERATOR_API + path, body=content, headers=headers)
+        answer = connection.getresponse()
+        payload = answer.read()
+    finally:
+        connection.close()
+    return answer.status, json.loads(payload) if payload else None

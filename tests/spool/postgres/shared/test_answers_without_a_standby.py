@@ -1,0 +1,167 @@
+"""What somebody is told who asked for a change, and asks again, while the first change is on one machine alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+import pytest
+import pytest_asyncio
+
+from spool.devices.table import DeviceTable
+from spool.errors import AlreadyThere, NotCertain, NotThere
+from spool.postgres.database import Database
+from spool.postgres.devices import PostgresDevices
+from spool.postgres.migrations import migrate
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.budgets import BudgetDraft
+from spool.registry.connections import ConnectionDraft
+from spool.registry.insights import Draft
+from spool.registry.registry import Registry
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.scopes import INGEST
+from spool.registry.views import ViewDraft
+from spool.settings import NO_POOLER
+from tests.moved_clock import MovedClock
+from tests.spool.contract.registry.test_statements import row, statement
+from tests.spool.postgres.shared.test_shared_devices import ACTOR, device
+from tests.spool.postgres.waiting_commits import commit_that_waits
+from tests.spool.postgres_cluster import SUCCESSOR, Schema, Server
+
+pytestmark = pytest.mark.asyncio
+
+KNOWN = ("model", "team")
+Change = Callable[[], Awaitable[object]]
+
+
+@pytest_asyncio.fixture
+async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Database]:
+    """One that needs a standby and gives up soon; the server waits for nobody unless a test says otherwise."""
+    database = Database(
+        fresh_schema.dsn,
+        schema=fresh_schema.name,
+        pooled=fresh_schema.pooler != NO_POOLER,
+        commit_timeout_s=0.2,
+        needs_standby=False,
+    )
+    await migrate(database)
+    yield database
+    await asyncio.to_thread(cluster.change, synchronous_standby_names="")
+    await database.close()
+
+
+async def opened(database: Database) -> Registry:
+    return await Registry.open(PostgresRegistry(database), secret=b"s" * 32, clock=MovedClock())
+
+
+async def deletions(registry: Registry) -> Mapping[str, Change]:
+    """A thing of each table that is there, and how it is deleted."""
+    await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
+    draft = ViewDraft(name="budgeted", principal_dimension="model")
+    under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
+    planned = BudgetDraft(
+        name="budget", view_id=under.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
+    )
+    budget = await registry.budgets.create(planned, known=KNOWN, most=9, actor=ACTOR)
+    view = await registry.views.create(
+        ViewDraft(name="view", principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
+    )
+    role = await registry.roles.create(
+        RoleDraft(name="role", data_access=FULL), known=KNOWN, limits=RoleLimits(), actor=ACTOR
+    )
+    connection = await registry.connections.create(
+        ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
+    )
+    space = await registry.allocation.create_namespace("space", name="n", description="", most=9, actor=ACTOR)
+    await registry.statements.put(statement(row()), actor=ACTOR)
+    [month] = await registry.statements.months()
+    insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ACTOR)
+    await registry.operators.add("ada@example.com", role="viewer", password="a long password", actor=ACTOR)
+    return {
+        "key": lambda: registry.keys.delete("key", confirm="key", actor=ACTOR),
+        "budget": lambda: registry.budgets.delete(budget.id, actor=ACTOR),
+        "view": lambda: registry.views.delete(view.id, actor=ACTOR),
+        "role": lambda: registry.roles.delete(role.id, actor=ACTOR),
+        "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),
+        "namespace": lambda: registry.allocation.delete_namespace(space.id, actor=ACTOR),
+        "statement": lambda: registry.statements.delete(month.id, actor=ACTOR),
+        "insight": lambda: registry.insights.delete(insight.id, actor=ACTOR),
+        "operator": lambda: registry.operators.remove("ada@example.com", actor=ACTOR),
+    }
+
+
+async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Database, cluster: Server) -> None:
+    """
+    The standby is away while a row of each table is deleted: not confirmed. Asked again, neither is that it is not
+    there, nor with nobody named to confirm it; where it need not be confirmed, it is answered.
+    """
+    registry = await opened(strict)
+    deleted = await deletions(registry)
+    await asyncio.to_thread(cluster.change, synchronous_standby_names=SUCCESSOR)
+    waiting = await commit_that_waits(cluster)
+    for name, delete in deleted.items():
+        with pytest.raises(NotCertain):
+            print("deleted", name, await delete())
+    await registry.follow()
+    for name, delete in deleted.items():
+        with pytest.raises(NotCertain):
+            print("deleted again", name, await delete())
+    # Which table it is makes no difference from here on.
+    await asyncio.to_thread(cluster.change, synchronous_standby_names="")
+    await waiting
+    strict.needs_standby = True
+    for other in (registry, await opened(strict)):
+        with pytest.raises(NotCertain, match="the standby is gone"):
+            await other.keys.delete("key", confirm="key", actor=ACTOR)
+    strict.needs_standby = False
+    for delete in deleted.values():
+        with pytest.raises(NotThere):
+            await delete()
+
+
+async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Database) -> None:
+    """A name that is taken, a key that is disabled already, notes and a device as they are: each rests on a row."""
+    registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
+    await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await registry.org_context.set("notes", actor=ACTOR)
+    note = Draft(title="t", description="d", category="c")
+    await registry.insights.log(note, actor=ACTOR)
+    await table.keep(device())
+    asked: Mapping[str, Change] = {
+        "notes": lambda: registry.org_context.set("notes", actor=ACTOR),
+        "insight": lambda: registry.insights.log(note, actor=ACTOR),
+        "device": lambda: table.update("laptop-1", lambda known: known or device()),
+    }
+    strict.needs_standby = True
+    for name, ask in asked.items():
+        with pytest.raises(NotCertain, match="the standby is gone"):
+            print(name, await ask())
+    with pytest.raises(NotCertain, match="the standby is gone"):
+        await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    strict.needs_standby = False
+    for ask in asked.values():
+        await ask()
+    with pytest.raises(AlreadyThere):
+        await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
+    await table.close()
+
+
+async def test_many_who_ask_share_a_wait(strict: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks while one is under way waits for the next, with all others: never for one that began before it asked."""
+    store, waits = PostgresRegistry(strict), 0
+    begun, goes = asyncio.Event(), asyncio.Event()
+
+    async def confirm(*, needs_standby: bool) -> None:
+        nonlocal waits
+        waits += 1
+        begun.set()
+        await goes.wait()
+
+    monkeypatch.setattr(strict.pool, "confirm", confirm)
+    first = asyncio.create_task(store.confirm())
+    await begun.wait()
+    others = [asyncio.create_task(store.confirm()) for _ in range(20)]
+    await asyncio.sleep(0)
+    goes.set()
+    await asyncio.gather(first, *others)
+    assert waits == 2
