@@ -29,6 +29,7 @@ from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.digests import digests
 from gateway.configuration.in_effect import in_effect
+from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, OidcSettings, PriceSettings, split_address
 from gateway.devices.assignment import DeviceAssignment
@@ -114,8 +115,12 @@ class Assembler:
         return Emails(config.privacy.emails, secret=self.email_secret)
 
     def options(self, config: Config) -> Options:
-        kept = frozenset(config.privacy.keep_attributes)
-        return Options(keep_attributes=kept, host_id=config.devices.host_id, max_items=config.server.max_items)
+        return Options(
+            keep_attributes=frozenset(config.privacy.keep_attributes),
+            keep_tags=kept_tags(config),
+            host_id=config.devices.host_id,
+            max_items=config.server.max_items,
+        )
 
     def start_workers(self, metrics: Metrics) -> WorkerPool | None:
         """None where the server does all work itself."""

@@ -21,6 +21,7 @@ from gateway.cli import configured, data_option
 from gateway.cli.operator.client import OperatorClient, part, system_user
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
+from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
@@ -126,7 +127,12 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     Counters wait for the calls of the whole file: their order in it does not matter.
     """
     named = format or recognised(body, how="name it with --as")
-    options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), max_items=MOST_ITEMS, explain=why)
+    options = Options(
+        keep_attributes=frozenset(config.privacy.keep_attributes),
+        keep_tags=kept_tags(config),
+        max_items=MOST_ITEMS,
+        explain=why,
+    )
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
     clock, book = SystemClock(), PriceBook.load(config.prices)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)

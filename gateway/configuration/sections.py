@@ -212,7 +212,11 @@ class AgentSettings:
 class PrivacySettings:
     """Message content is never kept, whatever stands here."""
 
-    keep_attributes: tuple[str, ...] = setting((), "further attributes to keep as tags; content cannot be listed")
+    keep_attributes: tuple[str, ...] = setting(
+        (),
+        "further attributes to keep as tags, and names of free tags whose text may be long or that may be content, "
+        "such as `note`; content cannot be listed",
+    )
     emails: str = setting("hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop"))
 
 

@@ -61,12 +61,13 @@ class Events:
     identities: list[Identity] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     left_out: int = 0
+    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags
 
     def take(self, attributes: Mapping[str, Any]) -> None:
         place = self.received
         self.received += 1
         try:
-            record, identity, left_out = _event(attributes, takes_id=self.takes_ids)
+            record, identity, left_out = _event(attributes, takes_id=self.takes_ids, keep=self.keep_tags)
         except BadEvent as error:
             self.rejects.append(Reject(place, MALFORMED, str(error)))
             return
@@ -84,9 +85,11 @@ def is_binary(headers: Mapping[str, str]) -> bool:
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
-def read_binary(body: bytes, headers: Mapping[str, str], *, takes_ids: bool) -> Events:
+def read_binary(
+    body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
+) -> Events:
     """One event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
-    events = Events(takes_ids)
+    events = Events(takes_ids, keep_tags=keep_tags)
     named = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
         name.removeprefix(BINARY): unquote(value) for name, value in named.items() if name.startswith(BINARY)
@@ -98,9 +101,11 @@ def read_binary(body: bytes, headers: Mapping[str, str], *, takes_ids: bool) -> 
     return events
 
 
-def read(body: bytes, allowance: Allowance, *, takes_ids: bool) -> Generator[None, None, Events]:
+def read(
+    body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
+) -> Generator[None, None, Events]:
     """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON."""
-    events = Events(takes_ids)
+    events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
         if not len(item):
@@ -127,7 +132,7 @@ def _decoded(item: payload.Raw) -> dict[str, Any]:
     return attributes
 
 
-def _event(attributes: Mapping[str, Any], *, takes_id: bool) -> tuple[UsageEvent, Identity, int]:
+def _event(attributes: Mapping[str, Any], *, takes_id: bool, keep: frozenset[str]) -> tuple[UsageEvent, Identity, int]:
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
@@ -136,7 +141,7 @@ def _event(attributes: Mapping[str, Any], *, takes_id: bool) -> tuple[UsageEvent
     event_type = _word(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
     kept = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
-    bounded = _Bounded()
+    bounded = _Bounded(keep)
     bounded.add_data(_data(attributes))
     for name, value in attributes.items():
         if name not in _OWN and value is not None:
@@ -205,14 +210,15 @@ def _json_data(body: bytes, content_type: str) -> Any:
 class _Bounded:
     """Data and tags together within the bounds of tags."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: frozenset[str]) -> None:
+        self._keep = keep
         self.data: dict[str, Scalar] = {}
         self.tags: dict[str, str] = {}
         self.left_out = 0
         self._texts: dict[str, str] = {}
 
     def add_tag(self, name: str, value: Any) -> None:
-        self.left_out += not tags.put(self.tags, name, value)
+        self.left_out += not tags.put_free(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
         """An object's members, and those of objects in it under dotted names; a lone number is its `value`."""
@@ -237,7 +243,7 @@ class _Bounded:
             return
         if isinstance(value, float) and not isfinite(value):
             self.left_out += 1
-        elif tags.put(self._texts, name, value):
+        elif tags.put_free(self._texts, name, value, self._keep):
             is_small = not isinstance(value, int) or -_INT64 <= value < _INT64
             self.data[name] = value if is_small else str(value)
         else:

@@ -84,6 +84,7 @@ class Outcome(msgspec.Struct):
     packed: list[bytes] = []  # finished records and points, until `parts`
     count: int = 0  # of them in `packed`
     is_last: bool = True  # of the parts of its payload
+    keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for those who read an item
 
     def add(
         self,

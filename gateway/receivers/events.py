@@ -21,13 +21,17 @@ _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-ww
 
 async def create_events(request: KeyRequest[bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
-    body, headers, takes_ids = request.body, request.http.headers, request.bearer.may_chain
+    body, headers, options = request.body, request.http.headers, request.receivers.options
+    takes_ids, keep_tags = request.bearer.may_chain, options.keep_tags
     if is_binary(headers):
-        events = await aside(lambda: read_binary(body, headers, takes_ids=takes_ids), is_large=len(body) > LARGE)
+        events = await aside(
+            lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags), is_large=len(body) > LARGE
+        )
     else:
-        max_items = request.receivers.options.max_items
         events = await drive_aside(
-            lambda hold: read(body, Allowance(max_items, hold), takes_ids=takes_ids), request.lease.take, size=len(body)
+            lambda hold: read(body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags),
+            request.lease.take,
+            size=len(body),
         )
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))

@@ -33,7 +33,7 @@ def normalise(
 
     Raises BadPayload for a body that cannot be read as an export request of the signal.
     """
-    outcome = Outcome(why=[] if options.explain else None)
+    outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
     slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))

@@ -28,7 +28,7 @@ def take_row(
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
             continue
         record = call.record
-        outcome.left_out += call.left_out
+        outcome.left_out += call.left_out + tag_rules.drop_free_texts(record.tags, outcome.keep_tags)
         for name, value in tags.items():
             outcome.left_out += name not in record.tags and not tag_rules.put(record.tags, name, value)
         why = None if outcome.why is None else explained(format.origins, record)

@@ -25,6 +25,7 @@ class Senders:
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
+        self._keep_tags = options.keep_tags
         # `service.instance.id` is a process and never a device.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
@@ -47,7 +48,7 @@ class Senders:
         if service is not None and not service.startswith("unknown_service"):
             tag_rules.put(self.tags, "service", service)
         if shape.named_tags or shape.metadata or self._keep:
-            self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep)
+            self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)
 
     def sign(self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes) -> None:
         """Fill user, team, session, api_key and tags of a log's or a metric's record."""
@@ -66,7 +67,7 @@ class Senders:
         if product.tags or product.installation is not None:
             self._outcome.left_out += _add_product_tags(tags, product, user, attributes)
         if shape.named_tags or shape.metadata or self._keep:
-            self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep)
+            self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
         if shape.names_end_user and (end_user := end_user_of(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
@@ -94,6 +95,7 @@ def _add_tags(
     attributes: Attributes,
     shape: AttributeShape,
     keep: frozenset[str],
+    keep_tags: frozenset[str],
 ) -> int:
     """Put an item's tags over those that are there; returns the number of those that a bound left out."""
     left_out = 0
@@ -108,32 +110,34 @@ def _add_tags(
             value = attributes[name]
             if name.startswith(QUOTED_METADATA):
                 value = values.unquoted(value)
-            left_out += _add_one(tags, key, value)
+            left_out += _add_one(tags, key, value, keep_tags)
         elif name == semconv.METADATA_JSON:
             for member, part in values.mapping(attributes[name]).items():
-                left_out += _add_one(tags, member, part)
-        elif (joined := _joined(attributes[name])) is not None:
-            left_out += not tag_rules.put(tags, "tags", joined)
+                left_out += _add_one(tags, member, part, keep_tags)
+        else:
+            left_out += _add_list(tags, attributes[name])
     for name in keep.intersection(attributes) if keep else ():
         left_out += not tag_rules.put(tags, name, attributes[name])
     return left_out
 
 
-def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
+def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
         value = tag_rules.text_of(value)  # None for what is nested
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
         return 1
-    return not tag_rules.put(tags, key, value)
+    return not tag_rules.put_free(tags, key, value, keep)
 
 
-def _joined(value: Any) -> str | None:
-    """A list of words as one text, joined by commas."""
+def _add_list(tags: dict[str, str], value: Any) -> int:
+    """Put a list of words as one tag, joined by commas; returns how many were no words, or 1 if it was over a bound."""
     if isinstance(value, str) and value.startswith("["):
         value = values.unquoted(value)
-    if isinstance(value, list):
-        texts = [tag_rules.text_of(part) for part in value]
-        return ",".join(text for text in texts if text is not None and text not in ABSENT) or None
-    return values.text(value)
+    if not isinstance(value, list):
+        value = (values.text(value) or "").split(",")
+    texts = [text for part in value if (text := tag_rules.text_of(part)) is not None and text not in ABSENT]
+    words = [text for text in texts if tag_rules.is_brief(text)]
+    left_out = len(texts) - len(words)
+    return left_out + bool(words and not tag_rules.put(tags, "tags", ",".join(words)))

@@ -3,7 +3,8 @@ Names under which content may stand: prompts, answers, arguments of tools and th
 
 The names of known products are listed, for attributes that the decoders read. A free name, one that a caller
 chose, is judged word by word: `userPrompt`, `prompt.0` and `page_content` are content, `prompt_version` and
-`message_count` are facts about it.
+`message_count` are facts about it. Names such as `code` or `result` are content for some and a fact for others: an
+operator may name them in `privacy.keep_attributes`.
 """
 
 from __future__ import annotations
@@ -68,6 +69,22 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
+# What tools take and give, and what people write: content, unless the operator says that it is none.
+_DOUBTFUL_WORDS = frozenset({
+    "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
+    "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",
+    "drafts", "email", "error", "errors", "essay", "exception", "expected", "explanation", "explanations",
+    "expression", "feedback", "groundtruth", "hypothesis", "log", "logs", "memo", "note", "notes",
+    "observation", "observations", "original", "paragraph", "paragraphs", "parameters", "params", "paste",
+    "patch", "patches", "phrase", "quote", "rationale", "raw", "remark", "remarks", "result", "results",
+    "rewrite", "script", "scripts", "sentence", "sentences", "sms", "sql", "stderr", "stdin", "stdout",
+    "transcribed", "truth", "turn", "turns", "writing",
+})  # fmt: skip
+# As _FACT_WORDS, for names with a doubtful word: `code_owner` and `log_group` are facts.
+_DOUBTFUL_FACTS = _FACT_WORDS | {
+    "account", "app", "branch", "env", "environment", "group", "level", "owner", "policy", "project", "repo",
+    "repository", "stream", "team", "user",
+}  # fmt: skip
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -100,3 +117,16 @@ def _may_hold_content(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     is_about_content = any(word in _CONTENT_WORDS or word.removesuffix("s").endswith(_CONTENT_ROOTS) for word in words)
     return is_about_content and words[-1] not in _FACT_WORDS
+
+
+def is_doubtful(name: str) -> bool:
+    """Whether metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`."""
+    return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
+
+
+@lru_cache(maxsize=8192)
+def _is_doubtful(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not any(word in _DOUBTFUL_WORDS for word in words):
+        return False
+    return len(words) == 1 or words[-1] not in _DOUBTFUL_FACTS

@@ -1,7 +1,9 @@
 """
 Free metadata is bounded and never content (promise 4): the one place that decides what may become a tag.
 
-At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name.
+At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name. Under a name that
+is neither known here nor configured a value is also short and of few words: no list of names is whole, and a sentence
+may be a prompt.
 """
 
 from __future__ import annotations
@@ -13,11 +15,19 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.content import is_content, may_hold_content
+from gateway.normalise.reading.content import is_content, is_doubtful, may_hold_content
 from spool.record import MAX_TAGS
 
 MAX_NAME = 64
 MAX_VALUE = 256
+MAX_FREE_WORDS = 5  # of a value under a free name
+MAX_FREE_VALUE = 64  # of one of several words; a single word may be an id or a path
+MAX_FREE_WORD = 128
+# Tags that Tollhouse's own readers write: what they stand for is known, whoever sends it.
+KNOWN = frozenset({
+    "agent", "claimed_device", "cost_center", "department", "device", "effort", "end_user", "environment",
+    "organization", "plugin", "query_source", "route", "service", "service_tier", "speed", "tags", "workspace",
+})  # fmt: skip
 
 _SECRET_NAME = re.compile(
     r"(?:.*[._-])?"
@@ -32,6 +42,10 @@ _SECRET = re.compile(
     r"|\S{0,12}\.{3}\S{0,12})",
     re.IGNORECASE,
 )
+_NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
+_LETTERED = re.compile(r"\S*\w\S*")
+# Letters of scripts that put no space between words: Thai to Myanmar, Khmer, Chinese, Japanese.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
 # How a text begins for which the expression is worth its time; letters that it takes for others are among them.
 _SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
@@ -75,6 +89,40 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
     if may_hold_content(name) if text is value else is_content(name):  # no number is a prompt: `messages_sent` counts
         return False
     return _add(tags, name, text)
+
+
+def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
+    """As `put`, for a name that a sender chose; those in `keep` are configured."""
+    text = text_of(value)
+    return text is not None and may_be_free(name, text, keep) and put(tags, name, value)
+
+
+def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
+    """Whether a text may stand under a name that a sender chose: name and text are short and of few words."""
+    if name in KNOWN or name in keep:
+        return True
+    if not is_brief(text) or not is_brief(name):
+        return False
+    return not is_doubtful(name) or _NO_WORDS.fullmatch(text) is not None
+
+
+def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
+    """Take out what `may_be_free` is not; returns how many. For readers that are told no settings."""
+    gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
+    for name in gone:
+        del tags[name]
+    return len(gone)
+
+
+def is_brief(text: str) -> bool:
+    """Whether a text is short and of few words, as labels, names and ids are; no line break is in it."""
+    if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
+        return True
+    words = text.split()
+    if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
+        return False
+    unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))  # about two letters are a word
+    return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:

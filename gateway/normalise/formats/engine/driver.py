@@ -16,6 +16,7 @@ from gateway.normalise.payload.item_count import check_count, has_any
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.ai_names import ai_names
+from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
 
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
@@ -23,7 +24,7 @@ MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 def read(format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
     """Read every item of the body; each `next` works through a slice of them."""
-    outcome = Outcome(why=[] if options.explain else None)
+    outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
     counted = partial(_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
@@ -71,8 +72,8 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
             outcome.reject(index, call.reason, call.message)
             continue
         why = None if outcome.why is None else explained(format.origins, call.record)
+        outcome.left_out += call.left_out + drop_free_texts(call.record.tags, outcome.keep_tags)
         outcome.add(call.record, call.identity, why)
-        outcome.left_out += call.left_out
     return None
 
 

@@ -35,7 +35,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.item_count import check_count
 from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.tags import is_secret
+from gateway.normalise.reading.tags import drop_free_texts, is_secret
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import BadValue, Other, decoded, is_true, mapping, nested, text
 
@@ -86,7 +86,7 @@ class _TraceEvent(msgspec.Struct):
 
 def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
     """Read one batch; BadPayload when its envelope cannot be read."""
-    batch = _BatchReader(Outcome(why=[] if options.explain else None))
+    batch = _BatchReader(Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
     yield from check_count(body, partial(events_of, body), allowance)
     for item in events_of(body):
         if not len(item):
@@ -180,6 +180,7 @@ class _BatchReader:
         metadata = Metadata()
         metadata.label(body.tags if isinstance(body.tags, list) else ())
         metadata.learn(mapping(body.metadata))
+        metadata.left_out += drop_free_texts(metadata.tags, self._outcome.keep_tags)
         user = text(body.userId) or metadata.user
         if is_secret(user):
             user = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.normalise.reading.content import may_hold_content
-from gateway.normalise.reading.tags import put, put_label
+from gateway.normalise.reading.tags import is_brief, may_be_free, put, put_label
 
 CONTENT = (
     "inputs", "outputs", "userPrompt", "UserPrompt", "user-prompt", "USER_PROMPT", "userprompt", "systemPrompt",
@@ -55,3 +55,22 @@ def test_labels_of_an_operator_are_no_content() -> None:
     tags: dict[str, str] = {}
 
     assert put_label(tags, "chat", "support") and not put_label(tags, "prompt", "x") and tags == {"chat": "support"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two three four five", True), ("one two three four five six", False), ("Ben & Co. KG - EMEA / APAC", True),
+        ("a b " + "c" * 60, True), ("a b " + "c" * 61, False), ("c" * 128, True), ("c" * 129, False),
+        ("a\nb", False), ("a\tb", False), ("客户服务部门华东", True), ("客户要求取消五月份的订单", False), ("", True),
+    ],
+)  # fmt: skip
+def test_a_label_is_short_and_of_few_words(text: str, expected: bool) -> None:
+    """Five words in 64 characters, or one of 128; scripts without spaces are counted by their letters."""
+    assert expected == is_brief(text)
+
+
+def test_doubtful_names_hold_numbers_alone() -> None:
+    """`turns` is a count or a dialogue: which of them, its value tells."""
+    assert may_be_free("turns", "7", frozenset()) and may_be_free("code", "true", frozenset())
+    assert not may_be_free("turns", "hi", frozenset()) and may_be_free("turns", "hi", frozenset({"turns"}))
