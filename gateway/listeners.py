@@ -75,12 +75,13 @@ class Listeners:
         await operators.start()
         operator_address = operator_listen(server)
         outer = application(services, for_senders=True, for_operators=operator_address is None)
-        connections = services.receivers.connections
-        await self._start_http(HTTP, Listener(outer, certificate=certificate, connections=connections), server.listen)
+        connections, proxies = services.receivers.connections, services.receivers.proxies
+        public = Listener(outer, certificate=certificate, connections=connections, proxies=proxies)
+        await self._start_http(HTTP, public, server.listen)
         if operator_address is not None:
             inner = application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None
-            await self._start_http(OPERATOR, Listener(inner, certificate=tls), operator_address)
+            await self._start_http(OPERATOR, Listener(inner, certificate=tls, proxies=proxies), operator_address)
         self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:

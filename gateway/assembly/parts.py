@@ -39,6 +39,7 @@ from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.listening.connections import Connections, connection_limit
+from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import operator_listen
 from gateway.http.receiving import ReceivingSlots
 from gateway.http.services import Background, OperatorServices, ReceiverServices, Urls
@@ -243,6 +244,7 @@ class Assembler:
             budget=self.budget,
             max_body_bytes=server.max_body_bytes,
             connections=Connections(connection_limit(server)),
+            proxies=TrustedProxies(server.trusted_proxies),
             min_upload_rate=server.min_upload_rate,
             options=self.options(config),
             receiving=ReceivingSlots(server.max_grpc_messages),
@@ -380,6 +382,7 @@ class Assembler:
             container_files=storage.container_files,
             channels=self.channel_states,
             oidc=self.sign_ins,
+            is_behind_tls=is_behind_tls(config),
         )
 
     async def channel_states(self) -> Sequence[ChannelState]:
@@ -400,6 +403,11 @@ class Assembler:
             book=self.storage.book,
             clock=self.clock,
         )
+
+
+def is_behind_tls(config: Config) -> bool:
+    """Whether the configuration says that browsers speak https to a proxy in front of the console."""
+    return config.server.operator_plaintext or config.oidc.console.startswith("https:")
 
 
 def console_hosts(settings: OidcSettings) -> Sequence[str]:

@@ -31,6 +31,7 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
+from gateway.configuration.warnings import warnings
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
@@ -63,12 +64,11 @@ def check(config: Path | None, as_json: bool) -> None:
     tried = [stream.status for stream in streams if stream.key]
     tried += [each.status for each in destinations] + [each.status for each in channels]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
-    mount = mount_of(settings.data_dir)
-    warning = mount.warning if mount else ""
+    warned = list(_warnings(settings))
     if as_json:
         found = {
             "problems": problems,
-            "warnings": [f"data_dir: {warning}"] if warning else [],
+            "warnings": warned,
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
             "channels": [asdict(channel) for channel in channels],
@@ -76,7 +76,7 @@ def check(config: Path | None, as_json: bool) -> None:
         }
         click.echo(orjson.dumps(found))
     else:
-        _show(settings, problems, warning, streams, destinations)
+        _show(settings, problems, warned, streams, destinations)
         _show_channels(channels)
         if settings.oidc.issuer:
             click.echo(f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}")
@@ -142,16 +142,23 @@ def file_problems(config: Config) -> Iterator[str]:
         yield f"prices.file: {error}"
 
 
+def _warnings(config: Config) -> Iterator[str]:
+    mount = mount_of(config.data_dir)
+    if mount and mount.warning:
+        yield f"data_dir: {mount.warning}"
+    yield from warnings(config)
+
+
 def _show(
     config: Config,
     problems: Sequence[str],
-    warning: str,
+    warned: Sequence[str],
     streams: Sequence[StreamCheck],
     destinations: Sequence[DestinationCheck],
 ) -> None:
     click.echo(f"data        {config.data_dir}")
-    if warning:
-        click.echo(f"warning     data_dir: {warning}")
+    for warning in warned:
+        click.echo(f"warning     {warning}")
     for problem in problems:
         click.echo(f"problem     {problem}")
     if not streams and not config.agent.gateway:

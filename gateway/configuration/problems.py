@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -124,6 +125,12 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
             "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; set "
             "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy encrypts"
         )
+    for place, name in enumerate(server.trusted_proxies):
+        if not _is_network(name):
+            yield (
+                f"server.trusted_proxies[{place}] must be an address or a network, such as "
+                '"10.0.0.5" or "10.0.0.0/28", and not every address'
+            )
     if bool(server.tls_cert_file) != bool(server.tls_key_file):
         yield "server.tls_cert_file and server.tls_key_file go together"
     if server.tls_client_ca_file and not server.tls_cert_file:
@@ -216,6 +223,13 @@ def _stream_problems(config: Config) -> Iterator[str]:
 def _is_day(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_network(text: str) -> bool:
+    try:
+        return ip_network(text, strict=False).prefixlen > 0
     except ValueError:
         return False
 

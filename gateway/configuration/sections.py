@@ -58,7 +58,14 @@ class ServerSettings:
     operator_listen: str = setting(
         "", "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else 127.0.0.1:4319"
     )
-    operator_plaintext: bool = setting(False, "a public `operator_listen` may do without TLS: a proxy encrypts")
+    operator_plaintext: bool = setting(
+        False, "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies"
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "addresses and networks of proxies in front, such as `10.0.0.5` or `10.0.0.0/28`: what these say in "
+        "`X-Forwarded-For` and `X-Forwarded-Proto` counts, from nobody else",
+    )
     accept_bearer: bool = setting(False, "keys may be sent as `Bearer KEY`, too")
     api_key_file: Path | None = setting(None, "one key that the deployment gives, for AI telemetry")
     max_body_bytes: Size = setting(

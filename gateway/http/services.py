@@ -36,6 +36,7 @@ from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import RequestsInHand
 from gateway.http.listening.connections import Connections
+from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.tls import Certificate
 from gateway.http.receiving import ReceivingSlots
 from gateway.intake.billing_connections import BillingConnections
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
+# From an address that many people may share: more than an account has, so that one of them does not stop the others.
+SHARED_BURST, SHARED_PER_S = 300, 1.0
 # For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
 ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
 
@@ -99,6 +102,7 @@ class ReceiverServices:
     budget: Budget
     max_body_bytes: int
     connections: Connections  # of the listener for senders
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
@@ -180,7 +184,8 @@ class OperatorServices:
     gateways that share the storage, and `database` has the figures of what they share.
     `copy` is the storage's: it fills a directory with copies for a backup.
     `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
-    in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured.
+    in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured. `is_behind_tls`:
+    the configuration says that browsers speak https to what is in front of the operator side.
     """
 
     log: Log
@@ -210,6 +215,7 @@ class OperatorServices:
     budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
     event_amount: AmountOf = lambda _: None
     oidc: ProviderSignIns | None = None
+    is_behind_tls: bool = False
     partial_reports: PartialReports | None = None
     adviser: Adviser | None = None
     reconciler: Reconciler | None = None
@@ -228,6 +234,7 @@ class OperatorServices:
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     mcp: Callable[[], McpSettings] = McpSettings
     sign_ins: Buckets = field(init=False, repr=False)
+    shared_sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
     tool_calls: ToolCalls = field(init=False, repr=False)
     published: Published = field(init=False, repr=False)
@@ -235,6 +242,7 @@ class OperatorServices:
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.tool_calls = ToolCalls(self.clock, self.mcp)
         self.published = Published(self.ledger)

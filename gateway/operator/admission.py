@@ -8,16 +8,20 @@ every change carries the session's CSRF token, and a request under a foreign Hos
 from __future__ import annotations
 
 import hmac
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
+from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.key_carriage import CSRF_HEADER
+from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.requests import check_parameters
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
@@ -80,7 +84,7 @@ async def _admit_over_http(
     if row.needs is None:
         actor = Actor("", address)
         return OperatorRequest(http=request, body=None, services=services, actor=actor, role="", rights=Rights())
-    secret = request.cookies.get(cookie_name(request))
+    secret = request.cookies.get(cookie_name(request, services))
     session = await services.require_registry().operators.session(secret) if secret else None
     if session is None:
         message = "sign in first: with an operator account or a link from: tollhouse console link"
@@ -145,18 +149,34 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
         raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
 
 
-def set_session_cookie(request: web.Request, response: web.Response, secret: str, life_s: float) -> None:
+def set_session_cookie(request: OperatorRequest[Any], response: web.Response, secret: str, life_s: float) -> None:
     response.set_cookie(
-        cookie_name(request),
+        cookie_name(request.http, request.services),
         secret,
         max_age=int(life_s),
         path=FOLDER,
         httponly=True,
         samesite="Strict",
-        secure=request.secure,
+        secure=speaks_https(request.http, request.services),
     )
 
 
-def cookie_name(request: web.Request) -> str:
+def cookie_name(request: web.Request, services: OperatorServices) -> str:
     """Under TLS a name that browsers take from nobody but us, and never in the clear."""
-    return "__Secure-tollhouse" if request.secure else "tollhouse"
+    return "__Secure-tollhouse" if speaks_https(request, services) else "tollhouse"
+
+
+def speaks_https(request: web.Request, services: OperatorServices) -> bool:
+    """
+    Whether the browser speaks https: to us, to a named proxy, or as the configuration says.
+
+    Who opens a loopback address is on this machine and asks past every proxy.
+    """
+    return request.secure or (services.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", ""))))
+
+
+def tries_from(request: OperatorRequest[Any], what: str) -> tuple[Buckets, str]:
+    """The limit of attempts from the request's address, and the name under which `what` is counted in it."""
+    services, place = request.services, neighbourhood(request.actor.address)
+    is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
+    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"

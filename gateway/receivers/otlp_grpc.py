@@ -25,6 +25,7 @@ from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
+from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.traces import SERVER
@@ -184,7 +185,7 @@ async def _drop(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> 
 
 
 def _admit(services: ReceiverServices, context: Context) -> Bearer:
-    bearer = services.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
+    bearer = services.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(services, context))
     services.access.charge(bearer, requests=1, bytes=0)
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
@@ -227,7 +228,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             services.metrics.requests(name, code.name)
             services.metrics.refused(refusal.type)
             extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
-            _log.warning("refused a request", extra={**extra, "address": _address(context)})
+            _log.warning("refused a request", extra={**extra, "address": _address(services, context)})
         else:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
@@ -271,10 +272,14 @@ def _metadatum(context: Context, name: str) -> str | None:
     return None
 
 
-def _address(context: Context) -> str:
-    """`ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone."""
+def _address(services: ReceiverServices, context: Context) -> str:
+    """
+    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy forwards, the sender's.
+    """
     family, _, rest = context.peer().partition(":")
-    return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
+    peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
+    origin = services.proxies.origin(peer, _metadatum(context, FORWARDED_FOR.lower()) or "")
+    return peer if origin is None or origin.address is None else origin.address
 
 
 def _credentials(certificate: Certificate) -> Any:

@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -34,8 +34,11 @@ GRACE_S = 120.0  # after the time of a check, before others end the session of a
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it."""
+    """
+    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at `place`.
+    """
 
+    place: str
     browser: str
     nonce: str
     verifier: str
@@ -72,17 +75,22 @@ class ProviderSignIns:
     async def close(self) -> None:
         await self.provider.close()
 
-    async def begin(self) -> tuple[str, str]:
-        """Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not answer."""
+    async def begin(self, *, place: str) -> tuple[str, str]:
+        """
+        Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not answer.
+
+        Of too many that have begun, the oldest of the place with the most is forgotten.
+        """
         state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
         try:
             address = await self.provider.sign_in_address(state=state, nonce=nonce, verifier=verifier)
         except ProviderDown as error:
             raise self._problem("down", error) from error
         ends_at = self._clock.monotonic() + BEGUN_LIFE_S
-        self._begun[state] = _Begun(browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at)
-        while len(self._begun) > MAX_BEGUN:
-            self._begun.popitem(last=False)
+        self._begun[state] = _Begun(place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at)
+        if len(self._begun) > MAX_BEGUN:
+            [(most, _)] = Counter(each.place for each in self._begun.values()).most_common(1)
+            del self._begun[next(state for state, each in self._begun.items() if each.place == most)]
         return address, browser
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:

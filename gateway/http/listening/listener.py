@@ -15,6 +15,7 @@ from gateway.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.exact_paths import by_exact_path
+from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.tls import Certificate
 
 _log = logging.getLogger(__name__)
@@ -137,10 +138,12 @@ class Listener:
         *,
         certificate: Certificate | None = None,
         connections: Connections | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
-        """Without `connections` their number is not bounded."""
+        """Without `connections` their number is not bounded. `proxies` are believed where requests come from."""
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
+        self._proxies = proxies or TrustedProxies()
         # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
         self._settings: dict[str, Any] = {
             "auto_decompress": False,
@@ -166,6 +169,7 @@ class Listener:
         web_server = self._runner.server
         assert web_server is not None  # setup made it
         web_server.request_handler = by_exact_path(self._runner.app, web_server.request_handler)
+        web_server.request_factory = forwarding(web_server.request_factory, self._proxies)
 
         def connection() -> Connection:
             return Connection(web_server, self._connections, loop=loop, **self._settings)

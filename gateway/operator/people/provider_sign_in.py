@@ -6,17 +6,18 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from gateway.attempts import neighbourhood
+from gateway.attempts import Buckets
 from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
-from gateway.operator.admission import FOLDER, set_session_cookie
+from gateway.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import read_bounded
 from gateway.operator.requests import OperatorRequest
 
 COOKIE = "tollhouse-oidc"
 COOKIE_LIFE_S = 600
+BEGINNING = 0.1  # of an attempt: people leave the provider's page without an answer
 _FORM = "application/x-www-form-urlencoded"
 _SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says where a browser is sent to
 
@@ -29,15 +30,18 @@ async def show_ways(request: OperatorRequest[None]) -> Result:
 
 
 async def begin_sign_in(request: OperatorRequest[None]) -> Result:
-    """Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up."""
-    services, bucket = request.services, _bucket(request)
+    """
+    Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and one that
+    was begun and left alone uses a part of one that failed.
+    """
+    services, (buckets, name) = request.services, _tries(request)
     try:
         if services.oidc is None:
             raise SignInProblem("off")
-        if services.sign_ins.wait_s(bucket):
+        if buckets.wait_s(name):
             raise SignInProblem("attempts")
-        services.sign_ins.charge(bucket)
-        address, browser = await services.oidc.begin()
+        buckets.charge(name, BEGINNING)
+        address, browser = await services.oidc.begin(place=name)
     except SignInProblem as problem:
         return _redirect(_page_with(problem))
     response = _redirect(address)
@@ -49,7 +53,7 @@ async def begin_sign_in(request: OperatorRequest[None]) -> Result:
         path=FOLDER,
         httponly=True,
         samesite="Lax",
-        secure=request.http.secure,
+        secure=speaks_https(request.http, services),
     )
     return response
 
@@ -57,6 +61,7 @@ async def begin_sign_in(request: OperatorRequest[None]) -> Result:
 async def finish_sign_in(request: OperatorRequest[None]) -> Result:
     """What the provider sends the browser back to."""
     services, http = request.services, request.http
+    buckets, name = _tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:
         if services.oidc is None:
@@ -64,12 +69,14 @@ async def finish_sign_in(request: OperatorRequest[None]) -> Result:
         browser = http.cookies.get(COOKIE, "")
         secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
+        if problem.word not in ("state", "off"):  # else it was not begun, or has been paid for
+            buckets.charge(name, 1 - BEGINNING)
         response = _redirect(_page_with(problem))
     else:
-        services.sign_ins.charge(_bucket(request), -1)
+        buckets.charge(name, -BEGINNING)
         response = _redirect(_SIGN_IN_PAGE)
-        set_session_cookie(http, response, secret, session.ends_at - session.created_at)
-    response.del_cookie(COOKIE, path=FOLDER)
+        set_session_cookie(request, response, secret, session.ends_at - session.created_at)
+    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
     return response
 
 
@@ -92,8 +99,8 @@ async def end_provider_sessions(request: OperatorRequest[None]) -> Result:
         raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
 
 
-def _bucket(request: OperatorRequest[None]) -> str:
-    return f"provider {neighbourhood(request.actor.address)}"
+def _tries(request: OperatorRequest[None]) -> tuple[Buckets, str]:
+    return tries_from(request, "provider")
 
 
 def _page_with(problem: SignInProblem) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gateway.attempts import Buckets, neighbourhood
+from gateway.attempts import Buckets
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.mounts import console_link
-from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie
+from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
@@ -36,13 +36,13 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     address = request.actor.address
     if given.link is not None and given.email is None and given.password is None:
         # A bucket of its own, so that guessed passwords never lock out the holder of a link.
-        tries = [(services.sign_ins, f"link {neighbourhood(address)}")]
+        tries = [tries_from(request, "link")]
         work = partial(operators.follow, given.link, address=address)
         found = await _try(tries, work)
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:
         tries = [
-            (services.sign_ins, f"address {neighbourhood(address)}"),
+            tries_from(request, "address"),
             (services.account_sign_ins, given.email.strip().lower()[:300]),
         ]
         work = partial(operators.sign_in, given.email, given.password, address=address)
@@ -54,7 +54,7 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
         raise Refusal(401, "sign_in", wrong)
     secret, session = found
     response = uncached_json({"session": _shown(session)}, status=201)
-    set_session_cookie(request.http, response, secret, session.ends_at - session.created_at)
+    set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     return response
 
 
@@ -92,7 +92,8 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
-    response.del_cookie(cookie_name(request.http), path=FOLDER)
+    http, services = request.http, request.services
+    response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
     return response
 
 

@@ -99,7 +99,7 @@ async def brought_from(address: str) -> dict[str, str]:
 
 async def signed_in(house: OperatorServer, **changes: str) -> Session:
     assert house.services.oidc
-    address, browser = await house.services.oidc.begin()
+    address, browser = await house.services.oidc.begin(place="here")
     answer = {**await brought_from(address), **changes}
     _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
     return session
@@ -108,7 +108,7 @@ async def signed_in(house: OperatorServer, **changes: str) -> Session:
 async def test_a_person_signs_in(house: OperatorServer) -> None:
     """With the claims and groups of the provider's own ID token; its code works once."""
     assert house.services.oidc
-    address, browser = await house.services.oidc.begin()
+    address, browser = await house.services.oidc.begin(place="here")
     answer = await brought_from(address)
     _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
     assert (ADA, "operator", "ada") == (session.actor, session.role, session.subject)

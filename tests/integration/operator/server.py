@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings, ServerSettings
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.listening.listener import Listener
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
@@ -105,6 +107,7 @@ async def operator_server(
     api_key_file: Path | None = None,
     clock: MovedClock | None = None,
     hold: float = 0,
+    proxies: Sequence[str] = (),
     **services: Any,
 ) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
@@ -151,17 +154,15 @@ async def operator_server(
     )
     root = web.Application()
     root.add_subapp(OPERATOR_API, operator_application(given))
-    runner = web.AppRunner(root)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    listener = Listener(root, proxies=TrustedProxies(proxies))
+    await listener.start("127.0.0.1:0")
     socket = OperatorSocket(directory, operator_application(given))
     try:
         await access.start()
         path = await socket.start()
-        yield OperatorServer(given, clock, f"http://127.0.0.1:{runner.addresses[0][1]}", path)
+        yield OperatorServer(given, clock, listener.url, path)
     finally:
         await socket.stop()
-        await runner.cleanup()
+        await listener.stop()
         await access.stop()
         await storage.close()

@@ -12,11 +12,12 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
+from gateway.authentication.oidc import sign_ins
 from gateway.authentication.oidc.problems import PROBLEMS
 from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from gateway.configuration.sections import OidcSettings
 from gateway.http.key_carriage import CSRF_HEADER
-from gateway.http.services import SIGN_IN_BURST
+from gateway.http.services import SHARED_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
@@ -449,8 +450,36 @@ async def test_attempts_are_limited(house: House) -> None:
     """Those that end in a session use nothing up."""
     for _ in range(SIGN_IN_BURST + 2):
         assert 200 == await house.status(await house.sign_in())
+    # This machine's addresses are shared by all who are on it.
+    house.server.services.shared_sign_ins.charge("provider 127.0.0.1", SHARED_BURST - 0.5)
     found = [(await house.begin())[0] for _ in range(SIGN_IN_BURST + 1)]
     assert "../#problem=attempts" == found[-1]
+
+
+@pytest.mark.asyncio
+async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
+    """Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all."""
+    buckets = house.server.services.shared_sign_ins
+    buckets.charge("provider 127.0.0.1", SHARED_BURST - 4.55)
+    begun = [await house.begin() for _ in range(15)]
+    assert all(location.startswith(house.provider.url) for location, _ in begun)
+    for location, cookie in begun[:3]:
+        state = URL(location).query["state"]
+        assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
+        # What was never begun uses nothing up: nobody overdraws the limit of others by it.
+        assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
+    assert "../#problem=attempts" in [(await house.begin())[0] for _ in range(6)]
+
+
+@pytest.mark.asyncio
+async def test_who_begins_often_forgets_own_beginnings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many sign-ins that have begun the oldest of the address with the most goes."""
+    monkeypatch.setattr(sign_ins, "MAX_BEGUN", 3)
+    location, browser = await house.oidc.begin(place="owner")
+    for _ in range(5):
+        await house.oidc.begin(place="stranger")
+    brought = house.provider.code_for(location)
+    assert outcome(await house.finish(brought, f"tollhouse-oidc={browser}")).startswith("tollhouse=")
 
 
 @pytest.mark.asyncio

@@ -19,6 +19,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from gateway import listeners
+from gateway.authentication.access import GUESSES
 from gateway.receivers.otlp_grpc import GrpcServer
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING
@@ -85,6 +86,24 @@ async def calling(serve: Serve) -> AsyncIterator[Calling]:
     serving = await serve(grpc_listen="127.0.0.1:0", **limits)
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
         yield Calling(serving, channel)
+
+
+async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> None:
+    """Over HTTP and gRPC; a good key is never made to wait, wherever it comes from."""
+    serving = await serve(grpc_listen="127.0.0.1:0", trusted_proxies=("127.0.0.1",))
+    loud, calm = {"X-Forwarded-For": "198.51.100.7"}, {"X-Forwarded-For": "198.51.100.8"}
+
+    async def statuses(sender: dict[str, str], key: str) -> tuple[int, grpc.StatusCode]:
+        status = (await serving.send("/v1/traces", b"{}", key=key, headers=sender)).status
+        metadata = (("authorization", key), *((name.lower(), value) for name, value in sender.items()))
+        async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
+            return status, (await Calling(serving, channel).export(b"", metadata=metadata)).code
+
+    for _ in range(2 * GUESSES):  # some are given back meanwhile
+        await serving.send("/v1/traces", b"{}", key="th_guess", headers=loud)
+    assert (429, grpc.StatusCode.RESOURCE_EXHAUSTED) == await statuses(loud, "th_guess")
+    assert (401, grpc.StatusCode.UNAUTHENTICATED) == await statuses(calm, "th_guess")
+    assert (200, grpc.StatusCode.OK) == await statuses(loud, serving.key)
 
 
 @pytest.mark.parametrize("signal", SERVICES)

@@ -1,0 +1,17 @@
+"""What a configuration allows and probably should not: one sentence each. The server runs with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.configuration.sections import Config
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """What `tollhouse check` says beside the problems, in the user's own key names."""
+    server = config.server
+    if server.operator_plaintext and not server.trusted_proxies:
+        yield (
+            "server.trusted_proxies is empty: attempts to sign in of all people behind the proxy share one limit; name "
+            "the proxy's addresses"
+        )

@@ -1,0 +1,119 @@
+"""
+Where a request comes from when proxies stand between: the word of those that the configuration names, and of no other.
+
+A proxy adds the address of whoever spoke to it to `X-Forwarded-For`, and says in `X-Forwarded-Proto` how. Read from the
+right, as far as named proxies reach, the list is true; what stands before that was written by the sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+from aiohttp import web
+
+from gateway.configuration.sections import is_loopback
+
+FORWARDED_FOR = "X-Forwarded-For"
+FORWARDED_PROTO = "X-Forwarded-Proto"
+# What proxies leave in a request. Senders may write them, too.
+_TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
+_SCHEMES = ("http", "https")
+
+_IS_TOLD = web.RequestKey("IS_TOLD", bool)  # whether a named proxy said whose the request is that it forwards
+
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who sent a request and how it came, as named proxies say; None where they do not say."""
+
+    address: str | None
+    scheme: str | None
+
+
+class TrustedProxies:
+    """The addresses and networks of `server.trusted_proxies`."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._networks = [ip_network(name, strict=False) for name in names]
+        self._is_named = lru_cache(1024)(self._find)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
+        """Where what `peer` forwards comes from. None if `peer` is no named proxy."""
+        if not self._networks or peer is None or not self._is_named(peer):
+            return None
+        found, hops = None, 0
+        for text in reversed(forwarded_for.split(",")):
+            address = _parsed(text)
+            if address is None:
+                break
+            found, hops = str(address), hops + 1
+            if not self._is_named(found):
+                break
+        return Origin(found, _scheme(forwarded_proto, max(hops, 1)))
+
+    def _find(self, name: str) -> bool:
+        address = _parsed(name)
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _parsed(text: str) -> Address | None:
+    """An address of a list, with or without its port; None if malformed."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
+
+
+def _scheme(forwarded_proto: str, hops: int) -> str | None:
+    """What the proxy says that the sender spoke to: some proxies add a word to a list, others replace it."""
+    words = [word.strip().lower() for word in forwarded_proto.split(",")]
+    word = words[-hops] if len(words) >= hops else words[0]
+    return word if word in _SCHEMES else None
+
+
+def forwarding(make: Callable[..., web.BaseRequest], proxies: TrustedProxies) -> Callable[..., web.BaseRequest]:
+    """What makes requests as `make` does, each with the address and the protocol that a named proxy tells."""
+
+    def made(*parts: Any) -> web.BaseRequest:
+        request = make(*parts)
+        origin = proxies.origin(request.remote, _all(request, FORWARDED_FOR), _all(request, FORWARDED_PROTO))
+        if origin is None:
+            return request
+        told = request.clone(remote=origin.address or request.remote or "", scheme=origin.scheme or request.scheme)
+        told[_IS_TOLD] = origin.address is not None
+        return told
+
+    return made if proxies else make
+
+
+def _all(request: web.BaseRequest, name: str) -> str:
+    return ",".join(request.headers.getall(name, ()))
+
+
+def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
+    """
+    Whether many people may have the request's address: it is of this machine, or a proxy's that says nothing or is not
+    named. Who writes the header of a proxy himself is taken for one. `is_behind_tls`: what comes in the clear came
+    through a proxy.
+    """
+    is_told = request.get(_IS_TOLD)
+    if is_told is not None:
+        return not is_told
+    if is_behind_tls and not request.secure:
+        return True
+    return is_loopback(request.remote or "") or any(name in request.headers for name in _TRACES)
