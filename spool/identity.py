@@ -85,7 +85,7 @@ def of_call(
         if chosen := response_id or shared_id:
             return _by_shared_id(record, chosen)
     if span and record.trace_id and record.span_id:
-        return Identity(digest(4, record.trace_id, record.span_id))
+        return Identity(of_span(record.trace_id, record.span_id))
     if own_id:
         return Identity(digest(5, record.source, own_id))
     if record.session and record.start_time is not None:
@@ -104,7 +104,7 @@ def rule_of(record: Inference) -> str:
             return "known by its id with outcome, counts and start: the id is short, or several calls may share it"
         if known == digest(5, record.source, request_id):
             return "known by its source's own id"
-    if record.trace_id and record.span_id and known == digest(4, record.trace_id, record.span_id):
+    if record.trace_id and record.span_id and known == of_span(record.trace_id, record.span_id):
         return "known by its trace and span id"
     return "known by an id that is not on record, or that another Tollhouse gave it"
 
@@ -122,6 +122,24 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     moment = (record.start_time + 500) // 1000
     call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
     return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
+
+
+def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
+    """
+    A name for an answer by an id that some reports take for the provider's and others for one that attempts share.
+
+    By the id, the model and the counts, because reports of different sources time the answer differently.
+    """
+    if chosen is None or record.status != "ok":
+        return ()
+    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    return (digest(3, f"{chosen}\0{model}\0{tokens}\0answer"),)
+
+
+def of_span(trace_id: str, span_id: str) -> bytes:
+    """Rule 4: the id, or a further name, of the call that a span tells."""
+    return digest(4, trace_id, span_id)
 
 
 def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, bytes]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
-from spool.identity import Identity, of_call
+from spool.identity import Identity, of_answer, of_call, of_moment
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -20,15 +21,34 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     in its place for failures and for answers that have no id.
     """
     own = record.request_id
-    if own is None or own == call_id or (len(own) == _UUID_LENGTH and _is_call_id(record, own, call_id)):
+    if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):
         return of_call(record, shared_id=own or call_id, own_id=own)
     return of_call(record, response_id=own, own_id=own)
 
 
-def needs_names(record: Inference, call_type: Any) -> bool:
+def names_of(
+    record: Inference, *, call_type: Any, trace_ids: Iterable[str | None], call_id: str | None
+) -> tuple[bytes, ...]:
     """
-    Whether some of LiteLLM's reports tell the call without its id, or with another: then it is also known by its
-    trace and by its call id, which several attempts share (`of_moment`).
+    Further names of a call that some of LiteLLM's reports tell without its id, or with another.
+
+    By its traces and by its call id, which several attempts share, with its moment; an answer by its call id also
+    without the moment, because what the integration for OpenMeter sends has the end alone.
+    """
+    if not _needs_names(record, call_type):
+        return ()
+    stated = dict.fromkeys((*trace_ids, call_id))
+    return of_moment(record, stated) + of_answer(record, call_id)
+
+
+def is_call_id(id: str) -> bool:
+    """Whether an id has the form of LiteLLM's own: some providers' response ids have it, too."""
+    return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
+
+
+def _needs_names(record: Inference, call_type: Any) -> bool:
+    """
+    Whether reports of a call may not know its id.
 
     A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in the log
     and another in the spans.
@@ -38,7 +58,7 @@ def needs_names(record: Inference, call_type: Any) -> bool:
     return record.status != "cached"
 
 
-def _is_call_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """Whether an id that is not the stated call id is one: some providers' response ids are UUIDs."""
+def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
+    """Whether an id that is not the stated call id is one."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
-    return may_be and _UUID.fullmatch(own) is not None
+    return may_be and is_call_id(own)

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost, tag_tier
-from gateway.normalise.litellm_calls import identity_of, needs_names
+from gateway.normalise.litellm_calls import identity_of, names_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
@@ -37,7 +37,7 @@ from gateway.normalise.reading.values import (
     text,
     unquoted,
 )
-from spool.identity import Identity, of_moment
+from spool.identity import Identity
 from spool.record import Inference
 
 NAME = "litellm"
@@ -145,8 +145,8 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
         return ()
     call_id = text(event.litellm_call_id)
     identity = identity_of(record, call_id)
-    if needs_names(record, event.call_type):
-        also = of_moment(record, (text(event.trace_id), call_id))
+    trace_ids, named = (text(event.trace_id),), call_id or record.request_id
+    if also := names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named):
         identity = Identity(identity.id, identity.lookups, identity.certain, also)
     return (Call(record, identity, left_out),)
 

@@ -13,13 +13,14 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, Count, ExampleCall, FormatAnswer, ItemFormat, any_of
 from gateway.normalise.formats.engine.rules import count_tokens
+from gateway.normalise.litellm_calls import is_call_id
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import Other, count, money, nested, text
-from spool.identity import Identity, is_long, of_call, of_event
+from spool.identity import Identity, is_long, of_answer, of_call, of_event
 from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
@@ -98,7 +99,9 @@ def _identity(record: Inference, source: str | None) -> Identity:
     named = of_event(source, event_id)
     if not is_long(event_id):
         return Identity(named)
-    return Identity(of_call(record, response_id=event_id).id, lookups=(named,))
+    # The id of LiteLLM's call stands in for one that the answer has not.
+    also = of_answer(record, event_id) if is_call_id(event_id) else ()
+    return Identity(of_call(record, response_id=event_id).id, lookups=(named,), also=also)
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:

@@ -27,9 +27,11 @@ from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import Identity, of_call, of_link
+from spool.identity import Identity, of_call, of_link, of_span
 
 SEALED = 96  # characters, more than a provider's own ids have
+# Their events of a call bear the ids of its span and may leave out that of the answer.
+_WRITES_EVENTS = "opentelemetry.instrumentation.genai"
 
 
 class SpanReader:
@@ -170,6 +172,8 @@ class SpanReader:
             product.spans.refine(span, call.record)
         if product.spans.also is not None:
             call.also = product.spans.also(span, call.record)
+        if call.response_id is not None and span.scope.name.startswith(_WRITES_EVENTS):
+            call.also = (*call.also, *_span_name(span))
         if _is_linked(call):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -266,6 +270,10 @@ def _is_linked(call: SpanCall) -> bool:
     """Whether client and gateway may have no id of it in common: it failed, has none, or one that a gateway sealed."""
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
+
+
+def _span_name(span: Span) -> tuple[bytes, ...]:
+    return () if span.trace_id is None or span.span_id is None else (of_span(span.trace_id, span.span_id),)
 
 
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:

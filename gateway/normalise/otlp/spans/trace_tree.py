@@ -17,10 +17,12 @@ from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.counts import fuller
 from gateway.normalise.reading import tags
+from spool.identity import of_span
 
 TURN = 4096  # nodes to settle without a pause
 CLOSE = 8  # spans between a call and that of its request, at most
 _MOST_NAMED = 3  # of the calls that a dropped span repeats
+_MOST_NAMES = 8  # of one call, by the spans that repeat it
 
 Key = tuple[str, str]  # trace id, span id
 
@@ -243,6 +245,9 @@ def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
 
 
 def _take_over(kept: SpanCall, twin: SpanCall) -> None:
+    # Events of the call bear the ids of the span around it, and may have no other.
+    if twin.record.trace_id is not None and twin.record.span_id is not None and len(kept.also) < _MOST_NAMES:
+        kept.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
     if kept.record.cost is None and twin.record.cost is not None:
         kept.record.cost = twin.record.cost
         _explain(kept, twin, "cost")

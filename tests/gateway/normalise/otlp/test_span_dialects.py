@@ -738,9 +738,11 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
     code = {"code": 2} if failed else {}
     (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
     (of_log,) = read("litellm", log).identities
-    assert (1, 2) == (len(of_span.also), len(of_log.also))
-    assert set(of_span.also) < set(of_log.also)
-    (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001}).identities
+    assert not set(of_span.also).isdisjoint(of_log.also)
+    other_id = (
+        "31aec259-5224-4903-ad2a-91ade65c0988"  # of an answer, which has one time in some reports and another in others
+    )
+    (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001, "litellm_call_id": other_id}).identities
     assert set(of_span.also).isdisjoint(later.also)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import needs_names
+from gateway.normalise.litellm_calls import names_of
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
 from gateway.normalise.reading import operations, values
-from spool.identity import of_moment
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -61,10 +60,11 @@ def _refine(span: Span, record: Inference) -> None:
 
 def _also(span: Span, record: Inference) -> tuple[bytes, ...]:
     attributes = span.attributes
+    # All of its integrations write into one trace, and not all of them state its id.
+    trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first(attributes, _CALL_TYPE)
-    if not needs_names(record, call_type):
-        return ()
-    return of_moment(record, [values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)])
+    call_id = values.text(attributes.get(_CALL_ID))
+    return names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
 
 
 def _usage_object(value: Any) -> Fields:

@@ -1,0 +1,143 @@
+"""Reports of one call that do not know its id: they meet under a further name, whichever comes first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.items import NOW, SECOND
+from tests.gateway.normalise.otlp.payloads import attribute, span, traces
+from tests.integration.order.running import Request, told_in_memory, told_on_disk
+
+DETAILS = "gen_ai.client.inference.operation.details"
+EVENTS_SCOPE = "opentelemetry.instrumentation.genai.langchain"
+SDK_SCOPE = "com.anthropic.sdk.python"
+CALL = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "anthropic",
+    "gen_ai.request.model": "claude-haiku-4-5",
+    "gen_ai.usage.input_tokens": 610,
+    "gen_ai.usage.output_tokens": 33,
+}
+UNCOUNTED = {name: value for name, value in CALL.items() if "usage" not in name}
+ANSWERED = {**CALL, "gen_ai.response.id": "msg_0a0b0c0d0e0f0a0b0c0d"}
+
+
+def as_traces(*spans: dict[str, Any], scope: str) -> Request:
+    return Request("otlp/traces", json.dumps(traces(*spans, scope=scope, resource={"service.name": "desk"})).encode())
+
+
+def event(number: int, attributes: dict[str, Any]) -> Request:
+    record = {
+        "timeUnixNano": str(NOW + SECOND),
+        "traceId": f"{1:032x}",
+        "spanId": f"{number:016x}",
+        "eventName": DETAILS,
+        "attributes": [attribute(name, value) for name, value in attributes.items()],
+    }
+    logs = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": EVENTS_SCOPE}, "logRecords": [record]}]}]}
+    return Request("otlp/logs", json.dumps(logs).encode())
+
+
+def assert_one_call(requests: Sequence[Request], **said: Any) -> None:
+    """In every order, also with a stop in between."""
+    for order in permutations(requests):
+        for rows, _ in (told_in_memory(order), told_on_disk(order, [True])):
+            assert [said] == [{name: row[name] for name in said} for row in rows], [one.format for one in order]
+
+
+def nested(inner: dict[str, Any], **outer: Any) -> Request:
+    """LangChain's span above the one of the provider's SDK, in one request."""
+    return as_traces(span(1, CALL, **outer), span(2, inner, parent=1), scope=EVENTS_SCOPE)
+
+
+def test_the_event_of_a_dropped_twin_is_its_call() -> None:
+    """It bears the ids of the outer span, which repeats the inner one and is dropped."""
+    assert_one_call([nested(ANSWERED), event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d", input_tokens=610)
+
+
+def test_the_event_of_a_failure_is_no_second_one() -> None:
+    """Neither span has an id of an answer."""
+    failed = {**UNCOUNTED, "error.type": "overloaded_error"}
+    spans = as_traces(span(1, failed), span(2, failed, parent=1), scope=EVENTS_SCOPE)
+    assert_one_call([spans, event(1, failed)], status="error", error_type="overloaded_error")
+
+
+def test_an_event_without_the_id_of_its_span_is_its_call() -> None:
+    """Of a stream: the span learned the id, the event did not."""
+    alone = as_traces(span(1, ANSWERED), scope=EVENTS_SCOPE)
+    assert_one_call([alone, event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d")
+
+
+# --- LiteLLM ------------------------------------------------------------------------------------------------
+
+CALL_ID = "3f1d2c4b-0000-4000-8000-0000000000aa"
+TRACE = f"{1:032x}"
+EMBEDDING = {"model": "text-embedding-3-small", "prompt_tokens": 41, "completion_tokens": 0, "total_tokens": 41}
+
+
+def phoenix(number: int, **changes: Any) -> Request:
+    said = {
+        "openinference.span.kind": "EMBEDDING",
+        "llm.request.type": "aembedding",
+        "llm.model_name": "text-embedding-3-small",
+        "llm.token_count.prompt": 41,
+        "litellm.trace_id": TRACE,
+    }
+    return as_traces(span(number, said, **changes), scope="litellm")
+
+
+def otel(number: int, call_id: str = CALL_ID, **changes: Any) -> Request:
+    said = {
+        "gen_ai.operation.name": "aembedding",
+        "gen_ai.request.model": "text-embedding-3-small",
+        "gen_ai.response.id": call_id,
+        "litellm.call_id": call_id,
+        "gen_ai.usage.input_tokens": 41,
+    }
+    return as_traces(span(number, said, **changes), scope="litellm")
+
+
+def callback(**changes: Any) -> Request:
+    said = {
+        "id": CALL_ID, "litellm_call_id": CALL_ID, "trace_id": TRACE, "call_type": "aembedding", "status": "success",
+        "custom_llm_provider": "openai", "startTime": NOW / SECOND, "endTime": NOW / SECOND + 1, **EMBEDDING,
+    }  # fmt: skip
+    return Request("litellm", json.dumps({**said, **changes}).encode())
+
+
+def cloud_event(**changes: Any) -> Request:
+    said = {
+        "specversion": "1.0", "type": "litellm_tokens", "id": CALL_ID, "time": "2026-03-02T09:00:01Z",
+        "source": "litellm-proxy", "data": EMBEDDING,
+    }  # fmt: skip
+    return Request("openmeter", json.dumps({**said, **changes}).encode())
+
+
+def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
+    """One states the trace alone, one the call's id alone, and the log both."""
+    assert_one_call([phoenix(1), otel(2), callback()], input_tokens=41, operation="embeddings")
+
+
+@pytest.mark.parametrize("other", [otel(2, start=NOW + 1_000_000), phoenix(2, start=NOW + 1_000_000)])
+def test_two_embeddings_a_millisecond_apart_are_two(other: Request) -> None:
+    """The same text, embedded twice in one trace."""
+    for order in permutations([phoenix(1), other]):
+        assert 2 == len(told_in_memory(order)[0])
+
+
+def test_a_cloud_event_with_the_id_of_litellms_call_is_that_call() -> None:
+    """OpenMeter's event has the end of the call alone, and takes its id for the answer's."""
+    assert_one_call([callback(), cloud_event()], input_tokens=41)
+    assert_one_call([otel(2), cloud_event()], input_tokens=41)
+
+
+def test_a_failed_attempt_under_the_same_id_is_a_call_of_its_own() -> None:
+    """LiteLLM gives a call and its fallback one id."""
+    failed = callback(status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0)
+    for order in permutations([failed, callback(), cloud_event()]):
+        assert ["error", "ok"] == sorted(row["status"] for row in told_in_memory(order)[0])
