@@ -31,6 +31,10 @@ class KeyEnded(Stale):
     """The key under which a submission was sent ended meanwhile: nothing of it was kept, and repeating it is no use."""
 
 
+class KeyReused(Stale):
+    """The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key."""
+
+
 class SpoolDamaged(SpoolUnavailable):
     """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
 

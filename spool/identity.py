@@ -18,7 +18,7 @@ from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Hashes that are begun: to copy one takes half the time of a new one.
-_HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 10)}
+_HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
 
@@ -44,6 +44,13 @@ class Identity(NamedTuple):
     def names(self) -> tuple[bytes, ...]:
         """Further names under which the call is remembered."""
         return (*self.also, *[own for own, _ in self.links])
+
+
+class RequestNames(NamedTuple):
+    """What a request is known by whose sender chose a key for it: by the key alone, and by the key with the body."""
+
+    key: bytes
+    body: bytes
 
 
 def digest(rule: int, *parts: object) -> bytes:
@@ -182,8 +189,22 @@ def of_shadow(identity: Identity) -> Identity:
     return Identity(own, lookups=(*near, *call))
 
 
-def of_request(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
-    """The id of an item in a request that its sender can tell apart and may repeat."""
+def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
+    """The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in parts."""
+    key = digest(10, sender, path, idempotency_key)
+    said = blake2b(key, digest_size=32)
+    for part in body:
+        said.update(len(part).to_bytes(8) + part)
+    return RequestNames(key, digest(11, said.hexdigest()))
+
+
+def of_item(request: RequestNames, place: int) -> bytes:
+    """The id of an item in a request."""
+    return digest(9, request.body.hex(), place)
+
+
+def of_keyed_item(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
+    """The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade."""
     return digest(9, sender, path, idempotency_key, place)
 
 

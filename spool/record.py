@@ -111,6 +111,7 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
     data: dict[str, Scalar] = {}
     tags: dict[str, str] = {}
     shadow: bool = False
+    request: bytes | None = None  # as below
 
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
@@ -135,6 +136,9 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
     shadow: bool = False  # it never leaves: creating is part of the first sum
+    # Of the first record that a request under an idempotency key brought: the two names of the request
+    # (spool.identity), 16 bytes each. Only the log reads them, to know the request after a restart.
+    request: bytes | None = None
 
 
 class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
@@ -153,9 +157,11 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     start_time: int | None = None
     shadow: bool = False
     upstream_id: str | None = None  # of its connection when it came, where that differs
+    request: bytes | None = None  # as above
 
 
 AiRecord = Inference | UsageMetric
+KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # what may come under an idempotency key
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop
 
 # What a later report of the same call may fill while the record is open, when the first left it null.
@@ -188,6 +194,12 @@ def names_of(record: Record) -> Iterable[bytes]:
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
+def request_names_of(record: Record) -> Iterable[bytes]:
+    """The names of the request that brought it, if the record bears them."""
+    names = record.request if isinstance(record, KeyedRecord) else None
+    return () if names is None else (names[:16], names[16:])
+
+
 def decimal_text(amount: Decimal) -> str:
     """Every digit of an amount in plain notation: no exponent, no trailing zeros."""
     text = f"{amount:f}"
@@ -218,6 +230,8 @@ def as_json(record: Record) -> dict[str, Any]:
         for name in _WHERE_TOLD:
             if row[name] is None:
                 del row[name]
+    if isinstance(record, KeyedRecord):
+        del row["request"]
     if isinstance(record, BillingDrop):
         row["body"] = msgspec.json.decode(record.body)
     return row

@@ -24,7 +24,16 @@ _DROP_KEPT = closed({"drop_id": TEXT, "month": {"type": ["string", "null"]}, "ro
 _DROP_VALIDATED = closed({"is_valid": {"type": "boolean"}, "errors": array(TEXT), "answered_by": TEXT})
 
 
-def _drop(path: str, scope: str, handler: AddressHandler, endpoint: str, summary: str, gives: Schema) -> Address:
+def _drop(
+    path: str,
+    scope: str,
+    handler: AddressHandler,
+    endpoint: str,
+    summary: str,
+    gives: Schema,
+    *,
+    takes_idempotency_key: bool = False,
+) -> Address:
     return Address(
         methods=("POST",),
         path=path,
@@ -37,6 +46,7 @@ def _drop(path: str, scope: str, handler: AddressHandler, endpoint: str, summary
         takes={JSON: OBJECT},
         gives={200: {JSON: closed({"connection": gives})}},
         refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=takes_idempotency_key,
     )
 
 
@@ -62,6 +72,7 @@ BILLING = (
         "billing",
         "Billing data of one month for an established connection",
         _DROP_KEPT,
+        takes_idempotency_key=True,
     ),
     _drops(
         "GET", _DROPS, connections.read_billing_drops, "The drops of a connection of which rows stand",

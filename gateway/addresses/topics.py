@@ -96,6 +96,7 @@ EVENTS = (
         body=bytes,
         takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
         gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_EVENT_FATE)})}},
+        takes_idempotency_key=True,
     ),
 )
 
@@ -141,6 +142,7 @@ def _managing(path: str, name: str, handler: AddressHandler, summary: str) -> Ad
         takes={JSON: OBJECT},
         gives={200: _ACCEPTED, 201: _ACCEPTED},
         refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=True,
     )
 
 

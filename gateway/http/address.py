@@ -44,6 +44,8 @@ REFUSALS: Mapping[int, str] = {
 }
 READ = (400, 401, 403, 415, 429, 500, 503)
 WRITE = (400, 401, 403, 413, 415, 429, 500, 503)
+KEY_REUSED = 422
+READING = frozenset({"GET", "HEAD"})
 
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
@@ -103,6 +105,7 @@ class Address:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a parameter that matches any text
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
+    takes_idempotency_key: bool = False  # the header, which everywhere else is ignored
 
     @property
     def status(self) -> int:
@@ -125,12 +128,17 @@ class Address:
     @property
     def note(self) -> str:
         """What the OpenAPI document says beside the summary; "" for nothing."""
-        return ""
+        if self.takes_idempotency_key or READING.issuperset(self.methods):
+            return ""
+        return "An Idempotency-Key is ignored."
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:
         """What each status of `refusals` means."""
-        return {status: REFUSALS[status] for status in self.refusals}
+        found = {status: REFUSALS[status] for status in self.refusals}
+        if self.takes_idempotency_key:
+            found[KEY_REUSED] = "The Idempotency-Key stands for another body; nothing of this one was kept"
+        return found
 
     @property
     def operations(self) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ import orjson
 
 from gateway.http.address import Address, Content
 from gateway.http.answers import JSON
+from gateway.http.idempotency import IDEMPOTENCY_KEY
 from gateway.http.key_carriage import API_KEY, API_KEY_HEADER, BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
 from gateway.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
@@ -91,6 +92,8 @@ def _parameters(address: Address) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "schema": TEXT}
     for name in address.repeated:
         yield {"name": name, "in": "query", "explode": True, "schema": array(TEXT)}
+    if address.takes_idempotency_key:
+        yield {"name": IDEMPOTENCY_KEY, "in": "header", "description": _ONE_BODY, "schema": TEXT}
     for parameter in _list_parameters(address.lists) if address.lists else ():
         if parameter["name"] not in address.required:
             yield parameter
@@ -148,6 +151,10 @@ def _ref(name: str) -> Schema:
     return {"$ref": _REF.format(name=name)}
 
 
+_ONE_BODY = (
+    "A text of your choice that stands for this body: the same body again is answered as the first time and changes "
+    "nothing, another one is refused with 422. It is known for spool.duplicate_window, to this key and path."
+)
 _CURSOR = {"type": ["string", "null"]}
 _FAULT = closed({"error": TEXT, "value": TEXT, "path": array({"type": ["string", "integer"]})})
 _ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})}, {"errors": array(_FAULT)})

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gateway.authentication.access import Bearer, key_ended
+from gateway.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.normalise.events import Events
-from spool.errors import KeyEnded
-from spool.identity import Identity
+from spool.errors import KeyEnded, KeyReused
+from spool.identity import Identity, RequestNames
 from spool.log.event_types import AmountOf
 from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
@@ -30,7 +31,11 @@ class Deposits:
         self._attribution = attribution
         self._amount_of = amount_of
 
-    async def events(self, events: Events, bearer: Bearer) -> Receipt:
+    def has(self, request: RequestNames) -> bool:
+        """Whether the request was kept, as far as this process knows."""
+        return self._log.knows_request(request)
+
+    async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:
         """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
@@ -43,6 +48,7 @@ class Deposits:
             expects=bearer.expects,
             left_out=events.left_out,
             amount_of=self._amount_of,
+            request=request,
         )
         return await self._append(submission)
 
@@ -53,12 +59,25 @@ class Deposits:
         bearer: Bearer | None = None,
         *,
         expects: Sequence[Expectation] = (),
+        request: RequestNames | None = None,
+        is_repeat: bool = False,
     ) -> Receipt:
         """Without a `bearer` they are this program's own. Stale if what is expected is not so."""
-        return await self._keep(UNIT_COST, records, identities, [*_expected(bearer), *expects])
+        expected = [*_expected(bearer), *expects]
+        return await self._keep(UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat)
 
-    async def drop(self, record: BillingDrop, identity: Identity, bearer: Bearer) -> Receipt:
-        return await self._keep(BILLING_DATA, [record], [identity], _expected(bearer))
+    async def drop(
+        self,
+        record: BillingDrop,
+        identity: Identity,
+        bearer: Bearer,
+        *,
+        request: RequestNames | None = None,
+        is_repeat: bool = False,
+    ) -> Receipt:
+        """`is_repeat`: the request was kept before; Stale if it is not known any more."""
+        expected = _expected(bearer)
+        return await self._keep(BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat)
 
     async def _keep(
         self,
@@ -66,6 +85,9 @@ class Deposits:
         records: Sequence[UnitCostOperation | BillingDrop],
         identities: Sequence[Identity],
         expects: Sequence[Expectation],
+        *,
+        request: RequestNames | None,
+        is_repeat: bool,
     ) -> Receipt:
         return await self._append(
             Submission(
@@ -74,6 +96,8 @@ class Deposits:
                 records=records,
                 identities=identities,
                 expects=expects,
+                request=request,
+                is_repeat=is_repeat,
             )
         )
 
@@ -82,6 +106,13 @@ class Deposits:
             return await self._log.append(submission)
         except KeyEnded as error:
             raise key_ended() from error
+        except KeyReused as error:
+            raise _key_reused() from error
+
+
+def _key_reused() -> Refusal:
+    message = "Nothing of this was kept: its idempotency key stands for another body. Send it under a key of its own."
+    return Refusal(422, "idempotency_key_reused", message)
 
 
 def _expected(bearer: Bearer | None) -> Sequence[Expectation]:

@@ -6,43 +6,60 @@ A drop is kept whole and leaves as it came. Both names of the segment are accept
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from aiohttp import web
 
-from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.idempotency import identities_of, names_of
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.slices import LARGE, aside
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
-from spool.identity import Identity, of_request
+from spool.identity import RequestNames
+from spool.log.values import Receipt
 from spool.record import BillingDrop
-
-IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 async def create_billing_drop(request: KeyRequest[bytes]) -> web.Response:
-    connections, body = request.services.billing_connections, request.body
-    async with connections.taking(request.word("connection_id")) as connection:
-        drop = await _read(body)
-        if drop.errors:
-            raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
-        identity = _identity(request.http, request.bearer)
-        record = BillingDrop(
-            id=identity.id,
-            connection_id=connection.id,
-            month=drop.month,
-            operation=drop.operation,
-            rows=drop.rows,
-            body=body,
-            upstream_id=connection.upstream_id or None,
-        )
-        await connections.check_room(record)
-        receipt = await request.services.deposits.drop(record, identity, request.bearer)
-    answer = {"drop_id": identity.id.hex(), "month": drop.month, "row_count": drop.rows}
+    connections, id, names = request.services.billing_connections, request.word("connection_id"), names_of(request)
+    if names is not None and request.services.deposits.has(names):  # whatever became of the connection since
+        return await _keep(request, id, names, is_repeat=True)
+    async with connections.taking(id) as connection:
+        return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)
+
+
+async def _keep(
+    request: KeyRequest[bytes],
+    connection_id: str,
+    names: RequestNames | None,
+    *,
+    upstream_id: str = "",
+    is_repeat: bool = False,
+) -> web.Response:
+    drop = await _read(request.body)
+    if drop.errors:
+        raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
+    [identity] = identities_of(request, names, [None])
+    record = BillingDrop(
+        id=identity.id,
+        connection_id=connection_id,
+        month=drop.month,
+        operation=drop.operation,
+        rows=drop.rows,
+        body=request.body,
+        upstream_id=upstream_id or None,
+    )
+    if not is_repeat:
+        await request.services.billing_connections.check_room(record)
+    deposits, bearer = request.services.deposits, request.bearer
+    receipt = await deposits.drop(record, identity, bearer, request=names, is_repeat=is_repeat)
+    return _answer(record, receipt)
+
+
+def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
+    answer = {"drop_id": record.id.hex(), "month": record.month, "row_count": record.rows}
     return answers.json_response({"connection": answer}, receipt=receipt)
 
 
@@ -65,10 +82,3 @@ async def _read(body: bytes) -> Drop:
     if len(body) > billing.MAX_BYTES:
         raise Refusal(413, "body_too_large", "A drop is at most 5 MB; send several, each with whole hours.")
     return await aside(partial(billing.read, body), is_large=len(body) > LARGE)
-
-
-def _identity(request: web.Request, bearer: Bearer) -> Identity:
-    key = request.headers.get(IDEMPOTENCY_KEY)
-    if key:
-        return Identity(of_request(bearer.name, request.path, key, 0))
-    return Identity(os.urandom(16), certain=False)

@@ -22,7 +22,7 @@ from gateway.http.answers import PROTOBUF, json_response
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
 from spool.container_files.files import ContainerFiles
-from spool.container_files.upload import ContainerUpload, FileTooLarge
+from spool.container_files.upload import ContainerUpload, FileTooLarge, RepeatedUpload
 from spool.container_files.values import (
     ABANDONED,
     AnnouncedFile,
@@ -90,11 +90,7 @@ async def put_file(request: KeyRequest[None]) -> Result:
     address = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
         expects = () if address.key is None else request.receivers.access.expects_of(address.key)
-        upload = await _files(request).begin(address.file, expects)
-        if upload is None:
-            await _receive(request, None)
-        else:
-            await _keep(request, upload)
+        await _keep(request, await _files(request).begin(address.file, expects))
     except (NotThere, KeyEnded):
         raise upload_addresses.expired() from None
     return {}
@@ -152,8 +148,8 @@ def check_protobuf(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
 
 
-async def _keep(request: KeyRequest[None], upload: ContainerUpload, *, least: int = 0) -> None:
-    """Receive an upload and keep it; whatever ends it early leaves nothing behind."""
+async def _keep(request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0) -> None:
+    """Receive an upload and keep it, if it is new; whatever ends it early leaves nothing behind."""
     try:
         await _receive(request, upload)
         if upload.size < least:
@@ -164,8 +160,8 @@ async def _keep(request: KeyRequest[None], upload: ContainerUpload, *, least: in
         raise
 
 
-async def _receive(request: KeyRequest[None], upload: ContainerUpload | None) -> None:
-    """Read the body in pieces; those of a file that is known are dropped."""
+async def _receive(request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload) -> None:
+    """Read the body in pieces."""
     most = _files(request).settings.max_file_bytes
     received = 0
 
@@ -174,8 +170,7 @@ async def _receive(request: KeyRequest[None], upload: ContainerUpload | None) ->
         received += len(piece)
         if received > most:
             raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
-        if upload is not None:
-            await upload.write(piece)
+        await upload.write(piece)
 
     try:
         length = request.http.content_length

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import orjson
 from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.idempotency import names_of
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import LARGE, aside, drive, drive_aside
-from gateway.normalise.events import Events, is_binary, read, read_binary
+from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
 from gateway.normalise.payload import long_lists
 from gateway.normalise.payload.slices import Allowance
 
@@ -35,10 +36,19 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
         )
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
-    receipt = await request.services.deposits.events(events, request.bearer)
+    names = names_of(request, *_told_in_headers(headers))
+    receipt = await request.services.deposits.events(events, request.bearer, request=names)
     fates = await drive(long_lists.encoded(_fates(events)), size=len(body))
     said = {"accepted": len(events.records), "rejected": len(events.rejects), "events": orjson.Fragment(fates)}
     return answers.json_response(said, receipt=receipt)
+
+
+def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
+    """The attributes of an event in binary form, in the order of their names."""
+    if is_binary(headers):
+        for name, value in sorted((name.lower(), value) for name, value in headers.items()):
+            if name.startswith(BINARY):
+                yield f"{name}: {value}".encode("utf-8", "surrogateescape")
 
 
 def check_media_type(request: web.Request) -> None:

@@ -7,7 +7,6 @@ when one record in it is wrong.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,21 +16,20 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.idempotency import identities_of, names_of
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import unit_cost
 from spool.errors import Stale
-from spool.identity import Identity, of_request
+from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
 from spool.registry.shared.streams import agrees
 from spool.streams import ALLOCATION, DELETE, DROP, SUM, TYPES, Stream, StreamReader, Total, TotalsPart
 
-IDEMPOTENCY_KEY = "Idempotency-Key"
 PAGE = 1000
 _FARTHEST = 2**63 - 1  # nanoseconds, as far as a time is kept
 
@@ -197,17 +195,19 @@ async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
 
 
 async def _operate_once(request: KeyRequest[bytes], operation: str) -> web.Response:
-    words = request.http.match_info
+    words, names = request.http.match_info, names_of(request)
     type, stream = words.get("type"), words.get("stream")
+    is_repeat = names is not None and request.services.deposits.has(names)  # whatever became of the streams since
     operations = unit_cost.read(
         request.body,
         type=type,
         stream=None if stream is None else unit_cost.stream_name(stream),
         operation=operation,
-        find=request.services.storage.book.find,
+        find=partial(_as_it_was, type) if is_repeat else request.services.storage.book.find,
         now=request.receivers.clock.now(),
     )
-    receipt = await _keep(request, operations.records, operations.ids, operations.streams)
+    after = {} if is_repeat else operations.streams
+    receipt = await _keep(request, operations.records, operations.ids, after, names, is_repeat=is_repeat)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
     return answers.json_response({"accepted": len(operations.records)}, status=status, receipt=receipt)
 
@@ -217,6 +217,9 @@ async def _keep(
     records: Sequence[UnitCostOperation],
     ids: Sequence[bytes | None],
     after: Mapping[str, Stream],
+    names: RequestNames | None = None,
+    *,
+    is_repeat: bool = False,
 ) -> Receipt:
     """
     On disk when it returns. What the streams are from now on is claimed before anybody waits.
@@ -224,28 +227,24 @@ async def _keep(
     Stale if another gateway has defined one of them otherwise.
     """
     admission, name = request.services.stream_admission, request.bearer.name
-    created = await admission.check(name, records, after)
-    key = request.http.headers.get(IDEMPOTENCY_KEY)
-    identities = []
-    for place, (record, given) in enumerate(zip(records, ids, strict=True)):
-        identity = _identity(given if request.bearer.may_chain else None, request.bearer, request.http.path, key, place)
+    created = [] if is_repeat else await admission.check(name, records, after)
+    identities = identities_of(request, names, [given if request.bearer.may_chain else None for given in ids])
+    for record, identity in zip(records, identities, strict=True):
         record.id = identity.id
-        identities.append(identity)
     with ExitStack() as claims:
         for stream in after.values():
             claims.enter_context(request.services.storage.book.claim(stream))
         expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
-        receipt = await request.services.deposits.operations(records, identities, request.bearer, expects=expects)
+        receipt = await request.services.deposits.operations(
+            records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat
+        )
     await admission.created(created, name)
     return receipt
 
 
-def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, place: int) -> Identity:
-    if given is not None:
-        return Identity(given)
-    if key:
-        return Identity(of_request(bearer.name, path, key, place))
-    return Identity(os.urandom(16), certain=False)
+def _as_it_was(type: str | None, name: str) -> Stream | None:
+    """For a request that was taken once: nothing that its records could contradict."""
+    return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 
 
 def _known(request: KeyRequest[Any], name: str) -> Stream:

@@ -21,7 +21,7 @@ from spool.container_files.kept import KeptFiles
 from spool.container_files.rows import ContainerContents, ContainerRows
 from spool.container_files.sums import ContainerSums
 from spool.container_files.take_up import take_up
-from spool.container_files.upload import ContainerUpload
+from spool.container_files.upload import ContainerUpload, RepeatedUpload, check_same
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -99,9 +99,9 @@ class ContainerFiles:
             return replace(before, state=state, **told)
         return before
 
-    async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | None:
+    async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | RepeatedUpload:
         """
-        Take the bytes of an announced file; None if they are here. NotThere if nobody waits for them.
+        Take the bytes of an announced file, or see that they are here. NotThere if nobody waits for them.
 
         They are kept if `expects` hold then.
         """
@@ -109,7 +109,7 @@ class ContainerFiles:
         if file is None or file.state == ABANDONED:
             raise NotThere("this file is not waited for")
         if not file.is_missing:
-            return None
+            return RepeatedUpload(file)
         draft = await self.contents.begin(id, head_of(file))
         return ContainerUpload(self._kept, self.take, file, draft, expects)
 
@@ -138,6 +138,8 @@ class ContainerFiles:
                 is_known = before is None or not before.is_missing
                 file = before or file
             if is_known:
+                if before is not None:
+                    check_same(before, upload.sha256)
                 await upload.draft.drop()
                 return False
             await upload.draft.keep()

@@ -28,6 +28,27 @@ class Room(Protocol):
     def give_back(self, identity: ClusterIdentity, n: int) -> None: ...
 
 
+class RepeatedUpload:
+    """The bytes of a file that is here: nothing of them is kept. Like a `ContainerUpload`."""
+
+    def __init__(self, file: ContainerFile) -> None:
+        self.size = 0
+        self._file = file
+        self._sum = hashlib.sha256()
+
+    async def write(self, data: bytes) -> None:
+        self.size += len(data)
+        self._sum.update(data)
+
+    async def finish(self) -> bool:
+        """False: it was known. Invalid if these are other bytes than those that were kept."""
+        check_same(self._file, self._sum.hexdigest())
+        return False
+
+    async def drop(self) -> None:
+        """Nothing was kept."""
+
+
 class ContainerUpload:
     """`write` until all is there, then `finish`; `drop` after anything else."""
 
@@ -74,3 +95,9 @@ class ContainerUpload:
     async def drop(self) -> None:
         self._room.give_back(self.file.identity, self.size)
         await self.draft.drop()
+
+
+def check_same(file: ContainerFile, sha256: str) -> None:
+    """Invalid if a file that is here is not the one with this sum."""
+    if file.sha256 != sha256:
+        raise Invalid("another file was taken under this reference_id, and stays: announce this one under its own")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -21,7 +21,7 @@ from spool.clock import Clock
 from spool.identity import Identity
 from spool.installation import derived
 from spool.log.runs import IdRun, count_repeats, marked, merge
-from spool.record import NS, TOPICS, Record
+from spool.record import NS, TOPICS, Record, names_of, request_names_of
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
@@ -106,6 +106,12 @@ class DuplicateIndex:
             if found is not None:
                 return found
         return None
+
+    def knows_request(self, name: bytes, now: float) -> bool:
+        """Whether a request arrived under a name within the window: its names are kept under the hour of arrival."""
+        newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
+        hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
+        return self.find(Identity(name), self.id_of(name), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """Where to look for a record; None for an id that is not among those kept, or none of a call or event."""
@@ -195,6 +201,10 @@ class DuplicateIndex:
             ends.append(place_of(rest))
         for topic, number in ends:
             through[topic] = max(number - 1, through.get(topic, 0))
+        if rest:  # it may be a further name of a record whose id is taken: then a start reads that record again
+            topic, number = place_of(rest)
+            if number > self._through.get(topic, 0):
+                through[topic] = number - 1
         plan = _Plan(self, now)
         arrived_at = self._arrived_at(taken)
         for hour, ids in by_hour.items():
@@ -349,6 +359,16 @@ def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
     return hours_before(getattr(record, "end_time", None), now_ns)
+
+
+def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
+    """The names under which a kept record and its request are known, each with the hour under which it is kept."""
+    hour, _ = hours_of(record, now_ns)
+    yield record.id, hour
+    for name in names_of(record):
+        yield name, hour
+    for name in request_names_of(record):
+        yield name, now_ns // HOUR_NS
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:

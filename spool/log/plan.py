@@ -13,19 +13,28 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
-from spool.errors import KeyEnded, Stale
+from spool.errors import KeyEnded, KeyReused, Stale
 from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.amendments import PRICED_BY, amended, disagree, missing
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.duplicates import HOUR_NS, IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.event_types import EventSum, types_of
 from spool.log.expectations import stale
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
+from spool.record import (
+    AI_TELEMETRY,
+    NS,
+    TOPICS,
+    USAGE_EVENTS,
+    Inference,
+    KeyedRecord,
+    Record,
+    request_names_of,
+)
 from spool.registry.shared.bearers import ended
 
 MOST_NAMES = 64  # that are kept with a record
@@ -34,6 +43,7 @@ Answer = Receipt | Stale  # what becomes of a submission
 
 _STALE = "what this was made from was changed meanwhile: nothing of it was kept"
 _ENDED = "the key of this submission was deleted, disabled or replaced meanwhile: nothing of it was kept"
+_REUSED = "the idempotency key of this submission stands for another body: nothing of it was kept"
 _source = attrgetter("source")
 
 
@@ -67,6 +77,7 @@ class Plan:
     heard: set[bytes] = field(default_factory=set)  # who told calls
     stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
     ended: set[int] = field(default_factory=set)  # those among them whose key has ended
+    reused: set[int] = field(default_factory=set)  # those among them whose idempotency key stands for another body
     submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -85,6 +96,8 @@ class Plan:
         return [self._refusal(place) if place in self.stale else next(rest) for place in places]
 
     def _refusal(self, place: int) -> Stale:
+        if place in self.reused:
+            return KeyReused(_REUSED)
         return KeyEnded(_ENDED) if place in self.ended else Stale(_STALE)
 
 
@@ -132,9 +145,30 @@ class Planner:
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         for place, submission in enumerate(group):
+            if place in plan.stale:
+                continue
+            is_known = self._is_known(plan, place, submission)
             if place not in plan.stale:
-                _Work(self.index, plan, reader, closed_below, submission, amends=self._amends).run()
+                work = _Work(self.index, plan, reader, closed_below, submission, amends=self._amends)
+                work.run(is_known=is_known)
         return plan
+
+    def _is_known(self, plan: Plan, place: int, submission: Submission) -> bool:
+        """Whether the whole request was kept before. One whose key stands for another body is refused."""
+        request = submission.request
+        if request is None:
+            return False
+        if self._knows(plan, request.body):
+            return True
+        if self._knows(plan, request.key):
+            plan.reused.add(place)
+            plan.stale.add(place)
+        elif submission.is_repeat:
+            plan.stale.add(place)
+        return False
+
+    def _knows(self, plan: Plan, name: bytes) -> bool:
+        return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
     def apply(self, plan: Plan) -> None:
         """The plan is on disk."""
@@ -177,11 +211,17 @@ class _Work:
             left_out=submission.left_out,
         )
 
-    def run(self) -> None:
+    def run(self, *, is_known: bool) -> None:
+        """`is_known`: the whole request was kept before."""
         begin = len(self._records)
-        self._take(zip(self._submission.records, self._submission.identities, strict=True))
+        if is_known:
+            self._repeat()
+        else:
+            self._take(zip(self._submission.records, self._submission.identities, strict=True))
         if self._submission.points:
             self._take(self._deltas())
+        if self._terms.topic != AI_TELEMETRY:
+            self._remember_requests(begin)
         self._terms.accepted = len(self._records) - begin
         self._terms.ignored = self._ignored
         self._plan.submissions.append(self._terms)
@@ -226,6 +266,25 @@ class _Work:
                 self._known(record, place)
             if (also or links) and place != IN_A_RUN:
                 self._remember_names(record, identity, place, hour)
+
+    def _repeat(self) -> None:
+        """Everything in it is here."""
+        self._terms.duplicates += len(self._submission.records)
+        for source, n in Counter(map(_source, self._submission.records)).items():
+            self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
+
+    def _remember_requests(self, begin: int) -> None:
+        """The names of requests stand with the first record that is new; a start finds them there."""
+        request, hour = self._submission.request, self._now_ns // HOUR_NS
+        new = self._records[begin:]
+        if request is not None and new and isinstance(new[0], KeyedRecord):
+            new[0].request = request.key + request.body
+        for number, record in enumerate(new, self._first + begin):
+            for name in request_names_of(record):
+                id = self._index.id_of(name)
+                if id not in self._plan.ids and not self._index.knows(id):
+                    self._plan.ids[id] = duplicates.place(self._terms.topic, number)
+                    self._plan.hours.append(hour)
 
     def _remember_names(self, record: Record, identity: Identity, place: int, hour: int) -> None:
         """Further names of the call at a place. A name that is known is that of another report of it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
+from spool.identity import RequestNames
 from spool.log.duplicates import Whereabouts
 from spool.log.event_types import EventType
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
@@ -59,6 +60,10 @@ class Log(ReadableLog, Protocol):
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         """Where the record of an id is, as far as the duplicate window knows; None when it does not."""
+        ...
+
+    def knows_request(self, request: RequestNames) -> bool:
+        """Whether the request was kept, as far as this process knows: its sender may be answered as the first time."""
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:

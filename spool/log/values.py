@@ -9,7 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from spool.disks.mounts import FSYNC, Mount
-from spool.identity import Identity
+from spool.identity import Identity, RequestNames
 from spool.log.event_types import AmountOf
 from spool.log.partial_reports import Expectation, PartialReport
 from spool.record import Inference, Record, UsageMetric
@@ -51,6 +51,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
     price: Callable[[Inference], None] | None = None  # estimates anew what these records add counts or a model to
     amount_of: AmountOf | None = None  # of a usage event
+    request: RequestNames | None = None  # its sender chose a key: a known request adds nothing, the key has one body
+    is_repeat: bool = False  # the request was known when this was made: else it is refused with Stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

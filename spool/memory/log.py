@@ -14,6 +14,7 @@ from spool import streams
 from spool.billing import drops as billing_drops
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable, Stale
+from spool.identity import RequestNames
 from spool.log import books, retention
 from spool.log.amendments import amended
 from spool.log.books import Terms
@@ -224,6 +225,9 @@ class MemoryLog:
 
     def next_number(self, topic: str) -> int:
         return self._planner.next_numbers.get(topic, 1)
+
+    def knows_request(self, request: RequestNames) -> bool:
+        return self._index.knows_request(request.body, self._clock.now())
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._index.whereabouts(id)

@@ -15,6 +15,12 @@ Every address, as `/openapi.json` of a running Tollhouse describes it; that docu
 too. A call needs a scope of the key, or on the operator side a [permission set](../roles.md#permission-sets). Errors
 are `{"error": {"type": "...", "message": "..."}}`, and the message says what to do. `Authorization` holds the key
 alone.
+
+Where `Idempotency-Key` is named as a header, it stands for one body: the same body again is answered as the first time
+and changes nothing, and another body under it gets 422 `idempotency_key_reused`, of which nothing is kept. Bodies are
+compared after they were decoded. A key is known to one API key and path, for `spool.duplicate_window` and within
+`spool.duplicate_ids`, over restarts and on every gateway. Every other address ignores the header, also those for
+operators.
 """
 _AREAS = (("For senders and key holders", False), ("For operators", True))
 
@@ -45,7 +51,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     needed = sorted({word for way in found["security"] for words in way.values() for word in words})
     if needed:
         yield f"- needs: {', '.join(f'`{word}`' for word in needed)}"
-    for place in ("path", "query"):
+    for place in ("path", "query", "header"):
         parameters = [_parameter(each) for each in found["parameters"] if each["in"] == place]
         if parameters:
             yield f"- in the {place}: {', '.join(parameters)}"

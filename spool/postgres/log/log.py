@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
+from spool.identity import RequestNames
 from spool.log import books
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
@@ -235,6 +236,9 @@ class PostgresLog:
 
     def next_number(self, topic: str) -> int:
         return by_topic(self._memory.following.last.next)[topic]
+
+    def knows_request(self, request: RequestNames) -> bool:
+        return self._memory.index.knows_request(request.body, self._clock.now())
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._memory.index.whereabouts(id)

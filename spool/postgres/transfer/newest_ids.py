@@ -18,7 +18,7 @@ from spool.log.commits.following import NewIds, pack_new_ids
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
-from spool.record import NS, Inference, names_of
+from spool.record import NS, Inference
 
 
 class NewestIds:
@@ -50,14 +50,13 @@ class NewestIds:
                     fields = self._fields.get((topic, number))
                     if fields and isinstance(record, Inference):
                         record = amended(record, fields)
-                    hour, _ = duplicates.hours_of(record, int(entry["committed_at"] * NS))
-                    self._add(topic, number, hour, (record.id, *names_of(record)))
+                    self._add(topic, number, duplicates.known_under(record, int(entry["committed_at"] * NS)))
         except EntryUnreadable:
             return
 
-    def _add(self, topic: str, number: int, hour: int, names: Iterable[bytes]) -> None:
+    def _add(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
         found = self._found[topic].setdefault(number, [])
-        for name in names:
+        for name, hour in names:
             id = self._index.id_of(name)
             if id not in self._known:
                 self._known.add(id)

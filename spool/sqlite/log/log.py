@@ -15,6 +15,7 @@ from functools import partial
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
+from spool.identity import RequestNames
 from spool.log import books, shapes
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
@@ -292,6 +293,9 @@ class SqliteLog:
 
     def next_number(self, topic: str) -> int:
         return self._planner.next_numbers.get(topic, 1)
+
+    def knows_request(self, request: RequestNames) -> bool:
+        return self._index.knows_request(request.body, self._clock.now())
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
         return self._index.whereabouts(id)

@@ -25,7 +25,7 @@ from spool.log.horizon import Committed
 from spool.log.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
-from spool.record import NS, TOPICS, Record, names_of
+from spool.record import NS, TOPICS, Record
 from spool.sqlite import billing_drops, partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
@@ -202,11 +202,11 @@ def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: s
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
                     continue
-                for name in (record.id, *names_of(record)):
+                for name, hour in duplicates.known_under(record, now_ns):
                     id = index.id_of(name)
                     if not index.knows(id) and id not in ids:
                         ids[id] = duplicates.place(topic, number)
-                        hours.append(duplicates.hours_of(record, now_ns)[0])
+                        hours.append(hour)
             index.add(ids, hours, entry.committed_at)
 
 

@@ -80,12 +80,14 @@ async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
 
 
 async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
-    """The sender hears what it heard before, under an old and a new address."""
+    """The sender hears what it heard before, under an old and a new address; other bytes under its name are refused."""
     server, key = await made(serve)
     first = urls(await agent.announce(server, ["one"], key))["one"]
     again = urls(await agent.announce(server, ["one", "one"], key))["one"]
     assert [200] * 3 == [(await agent.put(server, url, b"first")).status for url in (first, first, again)]
-    assert 200 == (await agent.put(server, again, b"second")).status
+    other = await agent.put(server, again, b"second")
+    assert 400 == other.status
+    assert b"another file was taken under this reference_id" in other.body
     assert {"one": b"first"} == await waiting(server)
 
 

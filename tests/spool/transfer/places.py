@@ -164,7 +164,6 @@ class Places:
             CLUSTER, [AnnouncedFile(reference="a/file")], AGENT, expires_at=now + 3600
         )
         upload = await storage.container_files.begin(file.id)
-        assert upload is not None
         await upload.write(BYTES)
         assert await upload.finish()
         return receipts[2].id

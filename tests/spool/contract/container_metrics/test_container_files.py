@@ -82,8 +82,6 @@ async def announce(
 async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
     """What an address does with the bytes of a file: False if they were known."""
     upload = await files.begin(id)
-    if upload is None:
-        return False
     try:
         await upload.write(data)
         return await upload.finish()
@@ -133,10 +131,12 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
 
 @pytest.mark.asyncio
 async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFiles) -> None:
-    """Announced and sent again, a file is still one, with its first bytes."""
+    """Announced and sent again, a file is still one, with its first bytes; other bytes are refused."""
     id = await put(files, "one.parquet", b"first")
     [again] = await announce(files, "one.parquet")
-    assert (id, False) == (again.id, await send(files, again.id, b"second"))
+    assert (id, False) == (again.id, await send(files, again.id, b"first"))
+    with pytest.raises(Invalid, match="under its own"):
+        await send(files, again.id, b"second")
     assert b"first" == await content(files, id)
     assert 1 == len(await files.due(FILE, limit=10))
     [elsewhere] = await announce(files, "one.parquet", cluster=OTHER)
@@ -145,14 +145,16 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
 
 @pytest.mark.asyncio
 async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
-    """The one that ends first counts."""
+    """The one that ends first counts; the same bytes are known then, and other bytes are refused."""
     [file] = await announce(files, "one.parquet")
-    first, second = await files.begin(file.id), await files.begin(file.id)
-    assert first is not None
-    assert second is not None
+    first, second, third = [await files.begin(file.id) for _ in range(3)]
     await first.write(b"first")
     await second.write(b"second")
-    assert (True, False) == (await second.finish(), await first.finish())
+    await third.write(b"second")
+    assert (True, False) == (await second.finish(), await third.finish())
+    with pytest.raises(Invalid, match="under its own"):
+        await first.finish()
+    await first.drop()
     assert b"second" == await content(files, file.id)
     assert (6, True) == (files.sums.size, await balanced(files))
 
@@ -344,7 +346,7 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     """And nothing else."""
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
-    assert (0, [], False) == (files.sums.size, list(await files.due(FILE, limit=1)), await send(files, id, b"x"))
+    assert (0, [], False) == (files.sums.size, list(await files.due(FILE, limit=1)), await send(files, id, b"metrics"))
     with pytest.raises(NotAllowed):
         await files.discard(id)
     with pytest.raises(NotThere):

@@ -331,9 +331,8 @@ async def keep_container_files(gateway: Gateway) -> None:
         await files.put_status(cluster, "status", by, request="/", body=chance.randbytes(8))
     else:
         upload = await files.begin(rows[0].id)
-        if upload is not None:
-            await upload.write(b"metrics")
-            await upload.finish()
+        await upload.write(b"metrics")
+        await upload.finish()
         await files.settle(rows)
         await files.retain(has_upstream=True)
 

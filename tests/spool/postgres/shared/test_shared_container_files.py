@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from spool.container_files.files import ContainerFiles
 from spool.container_files.rows import ContainerFileMoved, TooManyFiles
+from spool.container_files.upload import ContainerUpload
 from spool.container_files.values import UPLOADED, AnnouncedFile, ClusterIdentity, ContainerFile, ContainerSender
 from spool.postgres.container_contents import PostgresContents
 from spool.postgres.container_rows import PostgresContainerRows
@@ -40,7 +41,6 @@ async def announce(files: ContainerFiles, name: str) -> ContainerFile:
 
 async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
     upload = await files.begin(id)
-    assert upload is not None
     await upload.write(data)
     return await upload.finish()
 
@@ -73,7 +73,7 @@ async def test_an_upload_that_came_second_takes_nothing_away(
     here, there = nodes
     id = (await announce(here, "a")).id
     first, second = await here.begin(id), await there.begin(id)
-    assert first is not None and second is not None
+    assert isinstance(second, ContainerUpload)
     for upload in (first, second):
         await upload.write(b"metrics")
     keep = second.draft.keep

@@ -1,0 +1,41 @@
+"""
+The header by which a sender tells its requests apart: a key stands for one body.
+
+The same body again is answered as the first time and changes nothing; another body is refused, and nothing of it is
+kept. Keys are those of one API key and path, and are known as long as ids of calls are (spool.duplicate_window).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gateway.http.requests import KeyRequest
+from spool.identity import Identity, RequestNames, of_item, of_keyed_item, of_request
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+
+def names_of(request: KeyRequest[bytes], *more: bytes) -> RequestNames | None:
+    """What the request is known by; None without the header. `more` is what it says beside its body."""
+    key = request.http.headers.get(IDEMPOTENCY_KEY)
+    if not key:
+        return None
+    return of_request(request.bearer.name, request.http.path, key, request.body, *more)
+
+
+def identities_of(
+    request: KeyRequest[bytes], names: RequestNames | None, given: Sequence[bytes | None]
+) -> list[Identity]:
+    """Of its items, by the ids that another Tollhouse gave them, else by their places in the request."""
+    return [_identity(request, names, place, id) for place, id in enumerate(given)]
+
+
+def _identity(request: KeyRequest[bytes], names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+    if given is not None:
+        return Identity(given)
+    if names is None:
+        return Identity(os.urandom(16), certain=False)
+    key = request.http.headers[IDEMPOTENCY_KEY]
+    earlier = of_keyed_item(request.bearer.name, request.http.path, key, place)
+    return Identity(of_item(names, place), lookups=(earlier,))

@@ -1,0 +1,39 @@
+"""Two gateways get two bodies under one idempotency key at the same moment: one of them is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Serve
+from tests.integration.gateways.test_idempotency import DOORS, KEY, counts, everything, sender
+from tests.integration.test_two_gateways import shared_config
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("door", ["billing drop", "unit cost", "usage event"])
+async def test_one_of_two_bodies_is_kept(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, door: str
+) -> None:
+    """The other one is refused at either, and a repeat of the first is answered alike at both."""
+    path, first, [other, *_] = DOORS[door]
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    key = await sender(one)
+    gateways = [one, await serve(config=config, key_name="other sender")]  # it reads the key at its start
+    sent = [gateways[n % 2].send(path, body, key=key, headers=KEY) for n, body in enumerate([first, other] * 3)]
+    answers = await asyncio.gather(*sent)
+    assert {200, 422} == {answer.status for answer in answers}
+    taken = next(answer for answer in answers if answer.status == 200)
+    kept, lost = (first, other) if answers[0].status == 200 else (other, first)
+    there = await everything(gateways[0])
+    for gateway in gateways:
+        assert counts(taken) == counts(await gateway.send(path, kept, key=key, headers=KEY))
+        assert 422 == (await gateway.send(path, lost, key=key, headers=KEY)).status
+        assert there == await everything(gateway)

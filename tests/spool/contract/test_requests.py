@@ -1,0 +1,97 @@
+"""Requests under an idempotency key: a key stands for one body, as long as known ids are kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.errors import KeyReused, Stale
+from spool.identity import Identity, RequestNames, of_item, of_request
+from spool.log.protocols import Log
+from spool.log.values import Receipt, Submission
+from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.streams import ALLOCATION, SUM
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.examples import NOON, assert_books_balance, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+
+def names(body: str, key: str = "k1") -> RequestNames:
+    return of_request("sender", "/sum", key, body.encode())
+
+
+def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
+    return UnitCostOperation(
+        id=id, stream="calls", stream_type=ALLOCATION, operation=SUM, start_time=int(at * NS), granularity="DAILY",
+        element_name="x", value=value,
+    )  # fmt: skip
+
+
+async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False) -> Receipt:
+    """One sum for each value, all in one request."""
+    request = names(" ".join(values), key)
+    ids = [of_item(request, place) for place in range(len(values))]
+    operations = [operation(value, id, at) for value, id in zip(values, ids, strict=True)]
+    submission = Submission(
+        topic=UNIT_COST, received=len(values), records=operations, identities=[Identity(id) for id in ids],
+        request=request, is_repeat=is_repeat,
+    )  # fmt: skip
+    return await log.append(submission)
+
+
+async def kept(log: Log) -> list[str | None]:
+    return [one.value for one in await everything(log, UNIT_COST) if isinstance(one, UnitCostOperation)]
+
+
+async def test_a_key_stands_for_one_body(open_spool: Opener) -> None:
+    """The same again adds nothing; another value, more or fewer items are refused and cost nothing that was kept."""
+    log = (await open_spool()).log
+    assert 2 == (await send(log, "1", "2")).records
+    assert 2 == (await send(log, "1", "2")).records
+    for other in (["9", "2"], ["1", "2", "3"], ["1"]):
+        with pytest.raises(KeyReused):
+            await send(log, *other)
+    assert 1 == (await send(log, "9", key="k2")).records
+    assert ["1", "2", "9"] == await kept(log)
+    terms = await topic_terms(log, UNIT_COST)
+    assert (5, 3, 2) == (terms["received"], terms["accepted"], terms["duplicates"])
+    await assert_books_balance(log)
+
+
+async def test_of_two_bodies_at_once_one_is_kept(open_spool: Opener) -> None:
+    """Also in one commit; its neighbours are kept."""
+    log = (await open_spool()).log
+    sent = [send(log, "1"), send(log, "2"), send(log, "1"), send(log, "3", key="k2")]
+    first, other, again, neighbour = await asyncio.gather(*sent, return_exceptions=True)
+    assert isinstance(other, KeyReused)
+    assert [Receipt] * 3 == [type(one) for one in (first, again, neighbour)]
+    assert ["1", "3"] == await kept(log)
+
+
+async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: MovedClock) -> None:
+    """Also when it is in a run; after the window the key is free, and what it brings is kept."""
+    log = (await open_spool(duplicate_window=3 * 86_400)).log
+    await send(log, "1")
+    for day in range(3):
+        assert log.knows_request(names("1"))
+        assert not log.knows_request(names("2"))
+        with pytest.raises(KeyReused):
+            await send(log, "2")
+        clock.move(90_000)
+        await send(log, f"{day + 10}", key=f"of day {day}")  # its record begins where the first began
+    assert not log.knows_request(names("1"))
+    await send(log, "2")
+    assert ["1", "10", "11", "12", "2"] == await kept(log)
+
+
+async def test_a_repeat_that_is_not_known_any_more_is_not_kept(open_spool: Opener) -> None:
+    """It was not looked at like a first request: whoever made it does so."""
+    log = (await open_spool()).log
+    with pytest.raises(Stale):
+        await send(log, "1", is_repeat=True)
+    await send(log, "1")
+    assert 1 == (await send(log, "1", is_repeat=True)).records
+    assert ["1"] == await kept(log)
