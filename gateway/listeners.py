@@ -81,7 +81,11 @@ class Listeners:
         if operator_address is not None:
             inner = application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None
-            await self._start_http(OPERATOR, Listener(inner, certificate=tls, proxies=proxies), operator_address)
+            await self._start_http(
+                OPERATOR,
+                Listener(inner, certificate=tls, connections=services.operators.connections, proxies=proxies),
+                operator_address,
+            )
         self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:

@@ -75,6 +75,11 @@ def exposition(
                     storage.container_files,
                 ),
                 Limit("clusters.max", parts.config.clusters.max, len(storage.clusters)),
+                Limit(
+                    "server.max_operator_connections",
+                    parts.operator_connections.limit,
+                    parts.operator_connections.count,
+                ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
             ],
             channels=await parts.channel_states(),

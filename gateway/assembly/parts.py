@@ -38,7 +38,7 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
-from gateway.http.listening.connections import Connections, connection_limit
+from gateway.http.listening.connections import Connections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import operator_listen
 from gateway.http.receiving import ReceivingSlots
@@ -89,7 +89,8 @@ class Assembler:
         self.budget = Budget(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
         )
-        self.event_streams = EventStreams(config.server.max_event_streams)
+        self.operator_connections = operator_connections(config.server)
+        self.event_streams = EventStreams(config.server.max_event_streams, config.server.max_person_event_streams)
         self.email_secret = derived(storage.secret, "e-mails")
         self.billing_connections = BillingConnections(
             storage.registry,
@@ -364,6 +365,7 @@ class Assembler:
             is_unmapped=lambda type: is_unmapped(self.config.upstream, type),
             event_amount=self._amount_of,
             budget=self.budget,
+            connections=self.operator_connections,
             event_streams=self.event_streams,
             settings=lambda: tuple(in_effect(self.config)),
             max_views=lambda: self.config.views.max,

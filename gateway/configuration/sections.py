@@ -126,7 +126,19 @@ class ServerSettings:
         30.0, "how long a worker with work may say nothing", edge="it is replaced, and its work is done again", least=1
     )
     max_event_streams: int = setting(
-        50, "open pages of the console and other readers of event streams", edge="503 with `Retry-After`", least=1
+        50,
+        "open pages of the console and other readers of event streams",
+        edge="the oldest of the person with the most ends for a new one; if nobody has two, 503 with `Retry-After`",
+        least=1,
+    )
+    max_person_event_streams: int = setting(
+        8, "of these, those of one person", edge="the person's oldest ends for a new one", least=1
+    )
+    max_operator_connections: int = setting(
+        500,
+        "open connections to `operator_listen`, where that is a listener of its own",
+        edge="the longest idle one of the address with the most is closed for a new one; if none idles, 503",
+        least=2,
     )
     max_listed_records: int = setting(
         100_000,

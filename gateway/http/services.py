@@ -35,7 +35,7 @@ from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import RequestsInHand
-from gateway.http.listening.connections import Connections
+from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.tls import Certificate
 from gateway.http.receiving import ReceivingSlots
@@ -222,6 +222,7 @@ class OperatorServices:
     statement_puller: StatementPuller | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     copy: Callable[[Path], Awaitable[None]] | None = None
+    connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
     event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple

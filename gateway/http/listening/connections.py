@@ -36,10 +36,11 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The connections of one listener, by owner, the longest silent first."""
+    """The connections of one listener, by owner, the longest silent first. `setting` limits them."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit
+        self.setting = setting
         self.count = 0
         self._by_place: dict[str, dict[OpenConnection, None]] = {}
 
@@ -103,3 +104,9 @@ def connection_limit(server: ServerSettings) -> int:
     descriptors = sys.maxsize if soft == resource.RLIM_INFINITY else soft
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)
+
+
+def operator_connections(server: ServerSettings) -> Connections:
+    """Those of a listener for operators alone."""
+    limit = min(server.max_operator_connections, connection_limit(server))
+    return Connections(limit, "server.max_operator_connections")

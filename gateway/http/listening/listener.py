@@ -67,13 +67,13 @@ class Connection(web.RequestHandler):
         self.place = neighbourhood(self.address)
         if self._connections is not None and not self._connections.add(self):
             self._is_refused = True
-            self._refuse(transport)
+            self._refuse(transport, self._connections.setting)
             return
         super().connection_made(transport)
 
-    def _refuse(self, transport: asyncio.BaseTransport) -> None:
+    def _refuse(self, transport: asyncio.BaseTransport, setting: str) -> None:
         extra = {"action": "connection_refused", "address": self.address}
-        _log.warning("there are too many connections (server.max_connections)", extra=extra)
+        _log.warning("there are too many connections (%s)", setting, extra=extra)
         if isinstance(transport, asyncio.WriteTransport):
             transport.write(_TOO_MANY)
         transport.close()

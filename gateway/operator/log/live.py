@@ -100,4 +100,6 @@ async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web
         rights = registry.roles.rights(holder(request.services, session))
         return rights == request.rights and await registry.operators.is_on(session)
 
-    return await request.services.event_streams.serve(request.http, news, may_listen)
+    session = request.session
+    person = f"command {request.actor.name}" if session is None else session.account or session.id
+    return await request.services.event_streams.serve(request.http, news, may_listen, person=person)

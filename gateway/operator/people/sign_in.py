@@ -41,11 +41,11 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
         found = await _try(tries, work)
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:
-        tries = [
-            tries_from(request, "address"),
-            (services.account_sign_ins, given.email.strip().lower()[:300]),
-        ]
-        work = partial(operators.sign_in, given.email, given.password, address=address)
+        email = given.email.strip().lower()[:300]
+        buckets, place = tries_from(request, "address")
+        tries = [(buckets, place), (services.account_sign_ins, email)]
+        turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
+        work = partial(operators.sign_in, given.email, given.password, address=address, turn=turn)
         found = await _try(tries, work)
         wrong = "e-mail or password is wrong"
     else:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
+from spool.registry.fair_turns import FairTurns
 from spool.registry.operators import (
     LINK_LIFE_S,
     NOBODY,
@@ -42,7 +43,7 @@ class OperatorTable:
         self._changes = changes
         self._pepper = changes.secret("sessions and links")
         # A guess costs 32 MiB and a fraction of a second: at most two at a time.
-        self._guesses = asyncio.Semaphore(2)
+        self._guesses = FairTurns(2)
 
     async def all(self) -> Sequence[Operator]:
         return await self._changes.read(lambda rows: rows.operators())
@@ -122,14 +123,18 @@ class OperatorTable:
 
         await self._changes.change(work)
 
-    async def sign_in(self, email: str, password: str, *, address: str) -> tuple[str, Session] | None:
-        """A new session and its secret; None when e-mail or password is wrong, after the same time for both."""
+    async def sign_in(self, email: str, password: str, *, address: str, turn: str = "") -> tuple[str, Session] | None:
+        """
+        A new session and its secret; None when e-mail or password is wrong, after the same time for both.
+
+        Of those who wait for the check of a password each `turn` has its own: the address, unless another is named.
+        """
         try:
             operator = await self.get(email.strip().lower())
         except NotThere:
             operator = None
         kept = operator.password if operator else NOBODY
-        async with self._guesses:
+        async with self._guesses.turn(turn or address):
             right = await asyncio.to_thread(matches, password[:4096], kept)
         if operator is None or operator.disabled or not right:
             return None

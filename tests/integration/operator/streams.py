@@ -37,9 +37,14 @@ class Stream:
         raise EOFError
 
     async def ends(self) -> bool:
-        while await self.line():
+        async for _ in self.lines():
             pass
         return True
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Each line to the end, without what ends it."""
+        while line := await self.line():
+            yield line.rstrip(b"\n")
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,10 +67,10 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
 
 
 async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -> None:
-    """`server.max_event_streams` are open; the next is told which setting it was; a closed one makes room."""
+    """`server.max_event_streams` are open, each of another; the next is told which setting it was, until one closes."""
     cookie = await signed_in(server)
-    async with listening(server.url, cookie):
-        async with listening(server.url, cookie):
+    async with listening(server.url, await signed_in(server)):
+        async with listening(server.url, await signed_in(server)):
             answer = await server.over_http("GET", "/changes", headers={"Cookie": cookie})
             assert (503, "too_many_event_streams") == answer.error[:2]
             assert "5" == answer.headers["Retry-After"]
@@ -77,6 +78,22 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
         async with asyncio.timeout(60):
             while (await server.over_http("GET", "/changes", headers={"Cookie": cookie})).status != 200:
                 pass
+
+
+async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
+    """However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens."""
+    server.services.event_streams = EventStreams(4, 3)
+    viewer, administrator = await signed_in(server), await signed_in(server)
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(listening(server.url, viewer)) for _ in range(52)]
+        for old in streams[:-3]:
+            assert b"retry: 60000" in [line async for line in old.lines()]
+        assert 3 == server.services.event_streams.count
+        heard = [await stack.enter_async_context(listening(server.url, administrator)) for _ in range(2)]
+        assert [200, 200] == [stream.response.status for stream in heard]  # in place of the viewer's that is oldest
+        await add(server.services.log, call(1))
+        for stream in (*heard, *streams[-2:]):
+            assert "changed" == (await stream.event())[0]
 
 
 async def test_it_ends_with_the_session(server: OperatorServer) -> None:

@@ -216,3 +216,17 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
             url, data=traces(JSON), headers=headers, ssl=certificates.anonymous()
         ) as response:
             await response.read()
+
+
+@pytest.mark.asyncio
+async def test_connections_of_operators_have_a_limit_of_their_own(serve: Serve) -> None:
+    """Of those that idle the oldest is closed for a new one, and senders lose none."""
+    serving = await serve(operator_listen="127.0.0.1:0", max_operator_connections=2)
+    port = int(serving.app.operator_url.rpartition(":")[2])
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    async with asyncio.timeout(60):
+        assert b"" == await streams[0][0].read()
+    assert 2 == serving.app.services.operators.connections.count
+    assert 200 == (await serving.send("/v1/traces", b"{}")).status
+    for _, writer in streams:
+        writer.close()

@@ -1,0 +1,46 @@
+"""Who waits for a check of a password."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.registry.fair_turns import FairTurns
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_names_take_turns() -> None:
+    """One who asks fifty times has one turn before another name has its first; who gives up gives his turn on."""
+    turns, order, go = FairTurns(1), [], asyncio.Event()
+
+    async def work(name: str) -> None:
+        async with turns.turn(name):
+            order.append(name)
+            await go.wait()
+
+    tasks = [asyncio.create_task(work(name)) for name in (*["stranger"] * 50, "owner", "owner")]
+    await asyncio.sleep(0)  # all of them ask, in this order
+    tasks[1].cancel()
+    go.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert ["stranger", "stranger", "owner", "stranger", "owner"] == order[:5]
+    assert 51 == len(order)
+
+
+async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
+    """Cancelled after it was given and before it ran."""
+    turns = FairTurns(1)
+
+    async def work() -> None:
+        async with turns.turn("a"):
+            pass
+
+    async with turns.turn("b"):
+        waiting = asyncio.create_task(work())
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(60):
+        await work()
