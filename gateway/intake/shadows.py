@@ -4,8 +4,10 @@ same source, service and session (or user) came in the hour before, or while the
 (`waiting_counters`). A metric that names neither session nor user (Codex's) is compared by its source and
 service alone: counted beside the events it would count twice.
 
-One sender may name itself differently in its events and in its counters. So a call is noted under every name
-that the counters beside it may have.
+Calls and counters of one program may come from two libraries, which name themselves and it differently. So a call is
+also noted by its service and its models, whoever told it, and a counter of the conventions that names both is a shadow
+of such calls alone: a model of which no call was told counts. Counters that a product made for itself go by its own
+calls, too. Where a service or a model is missing, the sources have to agree (`_COUNTERS`).
 
 The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls or
 counters of the same session or trace.
@@ -40,19 +42,27 @@ _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
 _TELL_RUNS = frozenset(_SUMMED_UP.values())
 
+_CONVENTIONS = "gen_ai."  # beginning of the names of counters that every library writes
+_ANYBODY = ("", "")
+
 _log = logging.getLogger(__name__)
 
-Reporter = tuple[str, str | None, str, str]
+Reporter = tuple[str, str | None, str, str]  # source, service, kind of name, name
 
 
-def reporter_of(metric: UsageMetric) -> Reporter:
-    """The name under which the calls beside a counter are noted."""
+def _reporters_beside(metric: UsageMetric) -> tuple[Reporter, ...]:
+    """The names under which the calls beside a counter are noted."""
     service = metric.tags.get("service")
-    if metric.session:
-        return metric.source, service, "session", metric.session
-    if metric.user:
-        return metric.source, service, "user", metric.user
-    return metric.source, service, "", ""
+    who = ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
+    of_source = (metric.source, service, *who)
+    if service is None or metric.model is None:
+        return (of_source,)
+    of_model = _by_model(service, metric.model, *who)
+    return (of_model,) if who == _ANYBODY and metric.name.startswith(_CONVENTIONS) else (of_source, of_model)
+
+
+def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
+    return "", service, f"model {kind}", f"{model.rpartition('/')[2].lower()}\0{name}"
 
 
 def sums_up(call: Inference) -> bool:
@@ -68,7 +78,7 @@ def tells_the_calls_of(agent: Inference) -> str:
 def reporters_of(record: AiRecord) -> tuple[Reporter, ...]:
     """The names under one of which is noted who tells what a counter or an agent's sum repeats."""
     if isinstance(record, UsageMetric):
-        return (reporter_of(record),)
+        return _reporters_beside(record)
     return _runs(tells_the_calls_of(record), record.session, record.trace_id)
 
 
@@ -119,21 +129,21 @@ class Shadows:
         source, session, tags = record.source, record.session, record.tags
         service, device = tags.get("service"), tags.get("device")
         trace_id = record.trace_id if source in _TELL_RUNS else None
-        sender = (source, service, session, record.user, default_user, device, trace_id)
+        models = (record.request_model, record.response_model)
+        sender = (source, service, session, record.user, default_user, device, trace_id, *models)
         if sender in self._noted:
             return
         self._noted.add(sender)
         # Claude Code's counters may name the installation alone, where its events name the account.
-        users = {record.user, default_user, device}
-        for name in (source, _COUNTERS.get(source)):
-            if name is None:
-                continue
-            self._note((name, service, "", ""), when)
-            if session:
-                self._note((name, service, "session", session), when)
-            for user in users:
-                if user:
-                    self._note((name, service, "user", user), when)
+        users = [("user", user) for user in {record.user, default_user, device} if user]
+        callers = [_ANYBODY, *([("session", session)] if session else []), *users]
+        for caller in callers:
+            for name in (source, _COUNTERS.get(source)):
+                if name is not None:
+                    self._note((name, service, *caller), when)
+            if service is not None:
+                for model in set(models) - {None}:
+                    self._note(_by_model(service, model or "", *caller), when)
         if source in _TELL_RUNS:
             for run in _runs(source, session, trace_id):
                 self._note(run, when)

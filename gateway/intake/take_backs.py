@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporter_of
+from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporters_of
 from spool.clock import Clock
 from spool.identity import Identity, of_derived, of_point
 from spool.log.expectations import NOTHING, version_of
@@ -116,11 +116,11 @@ class TakeBacks:
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY))
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:
-                counted.reporters.add(reporter_of(record))
+                counted.reporters.update(reporters_of(record))
                 counted.ids.add(record.id)
         for point in points:
             if not point.template.shadow:
-                counted.reporters.add(reporter_of(point.template))
+                counted.reporters.update(reporters_of(point.template))
                 counted.points.add((point.series, point.time))
         return counted if counted.reporters else None
 
@@ -190,7 +190,7 @@ class TakeBacks:
         for first in range(counted.after, last + 1, STEP):
             for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
                 for record in _metrics(entry.records):
-                    if reporter_of(record) in heard and record in members:
+                    if not heard.isdisjoint(reporters_of(record)) and record in members:
                         yield correction(record, entry.committed_at)
 
     def _add(self, key: bytes, kept: _Kept) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.normalise.otlp.payloads import span, traces
+from tests.gateway.normalise.otlp.items import NOW, SECOND
+from tests.gateway.normalise.otlp.payloads import attribute, span, traces
 from tests.integration.order.cases import FOUND, Case
 from tests.integration.order.running import (
     ORDERS,
@@ -52,6 +53,56 @@ LOGFIRE = agent(
     },
 )  # fmt: skip
 
+
+def spans(scope: str, *attributes: dict[str, Any]) -> Case:
+    """Calls of a service, each in a trace of its own."""
+    pieces = []
+    for number, said in enumerate(attributes, start=1):
+        payload = traces(span(number, said), scope=scope, resource={"service.name": "desk"})
+        pieces.append(({"resourceSpans": payload["resourceSpans"]},))
+    return Case(scope, "otlp/traces", tuple(pieces))
+
+
+def counters(scope: str, *points: dict[str, Any], service: str = "desk", cumulative: bool = False) -> Case:
+    """Counts of tokens under the name of the conventions."""
+    pieces = []
+    for point in points:
+        value = point.pop("value")
+        sum_ = {
+            "aggregationTemporality": 2 if cumulative else 1,
+            "isMonotonic": True,
+            "dataPoints": [
+                {
+                    "attributes": [attribute(name, said) for name, said in point.items()],
+                    "startTimeUnixNano": str(NOW),
+                    "timeUnixNano": str(NOW + SECOND),
+                    "asInt": str(value),
+                }
+            ],
+        }
+        metric = {"name": "gen_ai.client.token.usage", "unit": "{token}", "sum": sum_}
+        resource = {"attributes": [attribute("service.name", service)]}
+        metrics = [{"scope": {"name": scope}, "metrics": [metric]}]
+        pieces.append(({"resourceMetrics": [{"resource": resource, "scopeMetrics": metrics}]},))
+    return Case(f"{scope} counters", "otlp/metrics", tuple(pieces))
+
+
+def of_model(model: str, input_tokens: int, output_tokens: int, **more: str) -> list[dict[str, Any]]:
+    said = {"gen_ai.operation.name": "generate_content", "gen_ai.request.model": model, **more}
+    counts = {"input": input_tokens, "output": output_tokens}
+    return [{**said, "gen_ai.token.type": type, "value": value} for type, value in counts.items()]
+
+
+OF_OPENINFERENCE = {
+    "openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-pro", "llm.token_count.prompt": 320,
+    "llm.token_count.completion": 18, "llm.token_count.total": 338,
+}  # fmt: skip
+OF_LOGFIRE = {
+    "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o", "gen_ai.usage.input_tokens": 320,
+    "gen_ai.response.model": "gpt-4o-2024-11-20", "gen_ai.usage.output_tokens": 18,
+}  # fmt: skip
+ADK = spans("openinference.instrumentation.google_adk", OF_OPENINFERENCE)
+
 # The calls of a reporter, its counters, and what sums up.
 REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     "Claude Code": (FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"]]),
@@ -59,6 +110,13 @@ REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     "Gemini CLI": (FOUND["gemini_cli/api_response_logs"], [FOUND["gemini_cli/token_usage_cumulative"]]),
     "Claude Agent SDK, OpenInference": (
         FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"], OPENINFERENCE]
+    ),
+    "Google ADK, OpenInference": (ADK, [counters("gcp.vertex.agent", *of_model("gemini-2.5-pro", 320, 18))]),
+    "Google ADK, cumulative": (
+        ADK, [counters("gcp.vertex.agent", *of_model("gemini-2.5-pro", 320, 18), cumulative=True)]
+    ),
+    "Pydantic AI, model that answered": (
+        spans("pydantic-ai", OF_LOGFIRE), [counters("strands.telemetry", *of_model("gpt-4o-2024-11-20", 320, 18))]
     ),
     "Claude Agent SDK, Logfire": (FOUND["claude_code/api_request_events"], [LOGFIRE]),
 }  # fmt: skip
@@ -113,3 +171,21 @@ def test_counters_without_calls_in_any_order(name: str) -> None:
         rows, _ = told_on_disk(sent, [choice.random() < 0.3 for _ in sent], [choice.choice(SHORT) for _ in sent])
         assert expected == summed(rows)
         assert (0 if counters else 1) == len(calls_of(rows))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        counters("gcp.vertex.agent", *of_model("text-embedding-005", 41, 0)),
+        counters("gcp.vertex.agent", *of_model("gemini-2.5-pro", 41, 0), service="other"),
+        counters("gcp.vertex.agent", *of_model("gemini-2.5-pro", 41, 0, **{"session.id": "another"})),
+    ],
+    ids=["another model", "another service", "another person's session"],
+)
+def test_counters_of_what_no_call_told_count(others: Case) -> None:
+    """Calls hide counters of their own service, model and session alone."""
+    pieces = [(ADK, ADK.pieces[0]), *[(others, items) for items in others.pieces]]
+    for order in (pieces, pieces[::-1]):
+        rows, _ = told_in_memory(requests(order, random.Random(SEED)), LONG)
+        assert 41 == sum(summed(rows).values())
+        assert 1 == len(calls_of(rows))
