@@ -138,6 +138,10 @@ class App:
         return self._listeners.operator_url
 
     @property
+    def metrics_url(self) -> str:
+        return self._listeners.metrics_url  # "" without a listener for metrics alone
+
+    @property
     def grpc_address(self) -> str:
         return self._listeners.grpc_address  # "" when gRPC is off
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gateway.addresses.application import application, operator_application
+from gateway.addresses.application import application, metrics_application, operator_application
 from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.handover import HandOver
 from gateway.http.in_hand import stopping
 from gateway.http.listening.connections import connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
-from gateway.http.listening.sockets import HTTP, OPERATOR, ListeningSockets
+from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import Services
 from gateway.operator.socket import OperatorSocket
@@ -54,6 +54,11 @@ class Listeners:
     def operator_url(self) -> str:
         return self._http.get(OPERATOR, self._http[HTTP]).url
 
+    @property
+    def metrics_url(self) -> str:
+        """Empty without a listener for metrics alone."""
+        return self._http[METRICS].url if METRICS in self._http else ""
+
     async def start_grpc(self, certificate: Certificate | None) -> None:
         """Take calls, which wait until `start` has put something behind them. OSError if the address is in use."""
         server = self.server
@@ -86,6 +91,12 @@ class Listeners:
                 Listener(inner, certificate=tls, connections=services.operators.connections, proxies=proxies),
                 operator_address,
             )
+        if server.metrics_listen:
+            tls = certificate if uses_tls(server, server.metrics_listen) else None
+            figures = Listener(
+                metrics_application(services), certificate=tls, connections=services.operators.connections
+            )
+            await self._start_http(METRICS, figures, server.metrics_listen)
         self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:

@@ -11,7 +11,7 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from gateway.http.listening.connections import Connections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
-from gateway.http.listening.sockets import HTTP, OPERATOR, ListeningSockets
+from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.receivers.otlp_grpc import GrpcServer, refusals
 from spool.clock import Clock
@@ -45,6 +45,10 @@ class RefusingListeners:
                 private = certificate if uses_tls(server, operator_address) else None
                 operator_address = await self._listen(OPERATOR, operator_address, private, shows_reason=True)
                 server = replace(server, operator_listen=operator_address)
+            if server.metrics_listen:
+                private = certificate if uses_tls(server, server.metrics_listen) else None
+                figures = await self._listen(METRICS, server.metrics_listen, private, shows_reason=False)
+                server = replace(server, metrics_listen=figures)
             if server.grpc_listen and self._takes_grpc:
                 grpc = GrpcServer(
                     refusals(self._refusal, GRPC_SERVICES),

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.addresses.operator import CONSOLE_PAGES, OPERATOR_ADDRESSES
-from gateway.addresses.table import ADDRESSES, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
+from gateway.addresses.table import ADDRESSES, FOR_METRICS, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.errors import Refusal
 from gateway.http import answers, bodies
@@ -53,6 +53,15 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         for path, handler in CONSOLE_PAGES.items():
             app.router.add_get(path, handler)
     add(NOWHERE.path, endpoint([NOWHERE], services))
+    return app
+
+
+def metrics_application(services: Services) -> web.Application:
+    """What a listener for metrics alone serves: these and health, and nothing of the operator API."""
+    app = web.Application()
+    for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
+        app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)
+    app.router.add_route("*", NOWHERE.path, endpoint([NOWHERE], services), expect_handler=bodies.later)
     return app
 
 

@@ -31,7 +31,7 @@ from spool.settings import POSTGRES
 
 LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
 MOST_WORKERS = 64
-LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen")
+LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 MAX_LEDGER_TAGS = 8
 MOST_PULL_DAYS = 31
 
@@ -116,10 +116,10 @@ def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _server_problems(server: ServerSettings) -> Iterator[str]:
-    for name in ("listen", "grpc_listen", "operator_listen"):
-        address = getattr(server, name)
-        if (address or name == "listen") and not _is_address(address):
-            yield f'server.{name} must be HOST:PORT, such as "127.0.0.1:4318"'
+    for name in LISTENING:
+        address = getattr(server, name.partition(".")[2])
+        if (address or name == "server.listen") and not _is_address(address):
+            yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
     if _is_public(server.operator_listen) and not (server.tls_cert_file or server.operator_plaintext):
         yield (
             "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; set "

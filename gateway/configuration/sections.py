@@ -58,6 +58,9 @@ class ServerSettings:
     operator_listen: str = setting(
         "", "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else 127.0.0.1:4319"
     )
+    metrics_listen: str = setting(
+        "", "where `/metrics` and health alone listen, for whoever scrapes from elsewhere; empty: nowhere else"
+    )
     operator_plaintext: bool = setting(
         False, "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies"
     )
@@ -136,7 +139,7 @@ class ServerSettings:
     )
     max_operator_connections: int = setting(
         500,
-        "open connections to `operator_listen`, where that is a listener of its own",
+        "open connections to `operator_listen`, where that is a listener of its own, and to `metrics_listen`",
         edge="the longest idle one of the address with the most is closed for a new one; if none idles, 503",
         least=2,
     )

@@ -27,7 +27,7 @@ LEFT_OUT = "(left out)"
 _SHOWN = {
     "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
-    "idempotency_header",
+    "metrics_listen", "idempotency_header",
 }  # fmt: skip
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
 _PATHS = (Path,)

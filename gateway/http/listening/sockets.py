@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from gateway.configuration.sections import ConfigError, ServerSettings
 
-HTTP, OPERATOR = "http", "operator"
-_NAMES = {HTTP, OPERATOR}
+HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
+_SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}  # of [server]
 _FIRST = 3  # where a service manager begins
 
 
@@ -37,9 +37,9 @@ class ListeningSockets:
         given = names.split(":") if names else []
         if len(descriptors) == 1 and given != [OPERATOR]:
             given = [HTTP]
-        if len(given) != len(descriptors) or len(set(given)) != len(given) or not set(given) <= _NAMES:
+        if len(given) != len(descriptors) or len(set(given)) != len(given) or not set(given) <= set(_SETTINGS):
             shown = names or "(none)"
-            wanted = f"FileDescriptorName={HTTP} and FileDescriptorName={OPERATOR}; gRPC opens its own socket"
+            wanted = " and ".join(f"FileDescriptorName={name}" for name in _SETTINGS) + "; gRPC opens its own socket"
             raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
         return cls({name: _checked(name, number) for name, number in zip(given, descriptors, strict=True)})
 
@@ -50,12 +50,8 @@ class ListeningSockets:
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
         """The settings with the addresses of the sockets, which count."""
-        for name, each in self._sockets.items():
-            if name == HTTP:
-                server = replace(server, listen=address_of(each))
-            else:
-                server = replace(server, operator_listen=address_of(each))
-        return server
+        addresses: dict[str, str] = {_SETTINGS[name]: address_of(each) for name, each in self._sockets.items()}
+        return replace(server, **addresses)  # type: ignore[arg-type]
 
     def close(self) -> None:
         for each in self._sockets.values():

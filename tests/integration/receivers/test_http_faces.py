@@ -142,6 +142,22 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
         assert 404 == response.status
 
 
+@pytest.mark.asyncio
+async def test_metrics_have_a_listener_of_their_own(serve: Serve) -> None:
+    """It serves them and health, and nothing of the operator's side; that stays on loopback."""
+    serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0", metrics_listen="0.0.0.0:0")
+    metrics = serving.app.metrics_url
+    paths = {"/metrics": 200, "/livez": 200, "/readyz": 200, "/console/": 404, "/console/api/keys": 404,
+             "/console/api/sessions": 404, "/openapi.json": 404, "/v1/traces": 404}  # fmt: skip
+    async with ClientSession() as client:
+        for path, status in paths.items():
+            async with client.get(metrics + path) as response:
+                assert status == response.status, path
+        async with client.get(metrics + "/metrics") as response:
+            assert "tollhouse_spool_bytes" in await response.text()
+    assert serving.app.operator_url.startswith("http://127.0.0.1:")
+
+
 def test_the_operators_side_by_address() -> None:
     """On `listen` when that is loopback, else on its own address, by default 127.0.0.1:4319."""
     assert operator_listen(ServerSettings(listen="127.0.0.1:4318")) is None

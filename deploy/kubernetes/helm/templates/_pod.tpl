@@ -46,14 +46,13 @@ spec:
         - {name: TOLLHOUSE_SPOOL__MAX_BYTES, value: {{ required "storage.maxBytes is required with storage.engine=postgres: at most 60 % of the disk of the database, such as 60GiB of 100" .Values.storage.maxBytes }}}
         {{- end }}
         {{- if .Values.monitoring.enabled }}
-        - {name: TOLLHOUSE_SERVER__OPERATOR_LISTEN, value: "0.0.0.0:4319"}
-        - {name: TOLLHOUSE_SERVER__OPERATOR_PLAINTEXT, value: "true"}
+        - {name: TOLLHOUSE_SERVER__METRICS_LISTEN, value: "0.0.0.0:4320"}
         {{- end }}
       ports:
         - {name: http, containerPort: 4318}
         - {name: grpc, containerPort: 4317}
         {{- if .Values.monitoring.enabled }}
-        - {name: operator, containerPort: 4319}
+        - {name: metrics, containerPort: 4320}
         {{- end }}
       # The start opens the records that wait, and waits for room on a full disk; /livez answers meanwhile.
       startupProbe: {httpGet: {path: /livez, port: http}, periodSeconds: 2, failureThreshold: 60}
