@@ -137,39 +137,40 @@ class ContainerSync:
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
-        going = set(work)
-        while going:
-            for stream in [one for one in STREAMS if one in going]:
-                if self._is_closed(stream) or not await self._attempt(stream, work[stream]):
-                    going.discard(stream)
-        now = self._clock.monotonic()
-        waits = [lane.closed_until - now for lane in self._lanes.values() if lane.closed_until > now]
-        return max(0.01, min([*waits, LOOK_AGAIN_S]))
+        empty: set[str] = set()  # streams that had nothing to send; what failed waits for the time of its lane
+        while True:
+            now = self._clock.monotonic()  # once a round: a lane is tried in it, or its time is waited for
+            closed = {name: lane.closed_until for name, lane in self._lanes.items() if lane.closed_until > now}
+            going = [stream for stream in STREAMS if stream not in empty and stream not in closed]
+            if not going:
+                return max(0.01, min([*closed.values(), now + LOOK_AGAIN_S]) - now)
+            for stream in going:
+                if not await self._attempt(stream, work[stream]):
+                    empty.add(stream)
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
-        """Whether there may be more to send. What an error says about the whole stream closes it for a time."""
+        """False if there is nothing to send. What an error says about the whole stream closes it for a time."""
         lane = self._lanes[stream]
         try:
             more = await send()
         except SpoolError as error:
             lane.closed_until = self._clock.monotonic() + LOOK_AGAIN_S
             lane.reason = str(error)
-            return False
         except Misconfigured as error:
             if lane.reason != str(error):
                 extra = {"action": "sync_parked", "stream": stream, "status": error.status}
                 _log.warning("%s is parked: %s", NAME, error, extra=extra)
             lane.parked, lane.reason = True, str(error)
             lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
-            return False
         except Retryable as error:
             lane.failures += 1
             wait_s = self._backoff.delay_s(lane.failures, error.retry_after_s)
             lane.reason = str(error)
             lane.closed_until = self._clock.monotonic() + wait_s
             _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
-            return False
-        return more
+        else:
+            return more
+        return True
 
     async def _send_files(self) -> bool:
         """Announce the oldest files of one cluster and agent, and send each. False when none is due."""
@@ -302,9 +303,6 @@ class ContainerSync:
         if lane.parked:
             _log.info("%s: running", NAME, extra={"action": "sync_running", "stream": stream})
         self._lanes[stream] = _Lane()
-
-    def _is_closed(self, stream: str) -> bool:
-        return self._lanes[stream].closed_until > self._clock.monotonic()
 
     async def _rest(self, rest_s: float) -> None:
         """Wait for something new, a poke or the time."""

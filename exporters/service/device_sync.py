@@ -134,20 +134,21 @@ class DeviceSync:
 
     async def _send_due(self) -> float:
         """Send what is due; returns how long to wait then without a change."""
-        while due := self._due():
+        while True:
+            now = self._clock.monotonic()  # once a round: a device is sent in it, or its time is waited for
+            due = self._due(now)
+            if not due:
+                return self._next_rest_s(now)
+            if self._closed_until > now:
+                return max(0.01, self._closed_until - now)
             while due and not self._is_closed():
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
                 await asyncio.gather(*(self._send(device) for device in due[:count]))
                 del due[:count]
-            if self._is_closed():
-                break
-        else:
-            return self._next_rest_s()
-        return max(0.01, self._closed_until - self._clock.monotonic())
 
-    def _due(self) -> list[Device]:
+    def _due(self, now: float) -> list[Device]:
         """Devices to send, those that wait longest first."""
-        due = [device for device in self._table.all() if self._is_due(device) and not self._rests_now(device)]
+        due = [device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)]
         return sorted(due, key=lambda device: device.last_seen)
 
     async def _send(self, device: Device) -> None:
@@ -238,12 +239,11 @@ class DeviceSync:
             _log.warning("%s: the device %s is held: %s", NAME, device.id, words, extra=fields)
             await self._keep(device.id, held=words)
 
-    def _rests_now(self, device: Device) -> bool:
+    def _rests_at(self, device: Device, now: float) -> bool:
         facts_version, until = self._rests.get(device.id, (0, 0.0))
-        return facts_version == device.facts_version and until > self._clock.monotonic()
+        return facts_version == device.facts_version and until > now
 
-    def _next_rest_s(self) -> float:
-        now = self._clock.monotonic()
+    def _next_rest_s(self, now: float) -> float:
         self._rests = {id: rest for id, rest in self._rests.items() if rest[1] > now}
         return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
 

@@ -1,0 +1,155 @@
+"""No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from exporters.backoff import Backoff
+from exporters.errors import Retryable
+from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.schedule import Schedule
+from exporters.route_loop import RouteLoop
+from exporters.service.container_metrics import UPLOAD, ContainerSync
+from exporters.service.device_sync import DeviceSync
+from spool.container_files.values import FILE
+from spool.devices.device import ENROLLED, Device
+from spool.registry.notices import Notification
+from tests.exporters.capture import Capture
+from tests.exporters.notifications.examples import waiting
+from tests.exporters.spools import SPEC, calls, spooled
+
+pytestmark = pytest.mark.asyncio
+
+STEP_S = 0.01
+BORDERS = range(12)  # more than a round reads the clock
+
+
+class SteppingClock:
+    """Time goes on with every look at it, as it does for a process that others hold up."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+        self.step_s = 0.0
+
+    def now(self) -> float:
+        self.at += self.step_s
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.now()
+
+
+class Tried(Exception):
+    """What waits was tried."""
+
+
+Rest = Callable[[SteppingClock, float, Path], Awaitable[float]]  # one round; how long the loop rests then
+
+
+async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path) -> float:
+    """A stream that waits after a failure."""
+
+    class Files:
+        async def due(self, kind: str, *, limit: int) -> list[object]:
+            if kind == FILE:
+                raise Tried
+            return []
+
+        async def untold(self, *, limit: int) -> list[object]:
+            return []
+
+    sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
+    sync._lanes[UPLOAD].closed_until = border
+    clock.step_s = STEP_S
+    return await sync.send_due()
+
+
+async def device_that_rests(clock: SteppingClock, border: float, _: Path) -> float:
+    return await _devices(clock, lambda sync: sync._rests.update({"laptop": (1, border)}))
+
+
+async def devices_that_wait_together(clock: SteppingClock, border: float, _: Path) -> float:
+    return await _devices(clock, lambda sync: setattr(sync, "_closed_until", border))
+
+
+async def _devices(clock: SteppingClock, wait: Callable[[DeviceSync], object]) -> float:
+    class Table:
+        def all(self) -> list[Device]:
+            return [Device(id="laptop", state=ENROLLED, enrolled_at=1.0, enrolled_by="ada", last_seen=1.0)]
+
+    async def tried(device: Device) -> None:
+        raise Tried
+
+    sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=clock)
+    wait(sync)
+    sync._send = tried  # type: ignore[method-assign]
+    clock.step_s = STEP_S
+    return await sync._send_due()
+
+
+async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: Path) -> float:
+    failed = Retryable("503", status=503, retry_after_s=0.0)
+    async with spooled("memory", place, clock) as spool:
+        await spool.deliveries.declare([SPEC])
+        await spool.add(calls(1, 1))
+        exporter = Capture(answers=[failed, None])
+        route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff())
+        await route.forward_once()
+        due_at = await spool.deliveries.next_due_at(SPEC.name)
+        assert due_at is not None
+        clock.at += due_at - route._throttle.now() - (border - clock.at)  # so that it is due at the border
+        clock.step_s = STEP_S
+        if await route.forward_once():
+            raise Tried
+        return await route._until_due()
+
+
+async def notification_that_was_put_off(clock: SteppingClock, border: float, _: Path) -> float:
+    class Table:
+        version = 1
+
+        async def changes(self, channel: str) -> int:
+            return 1
+
+        async def waiting(self) -> list[Notification]:
+            return [waiting(1, message=1, not_before=border)]
+
+        async def update(self, changed: object) -> None: ...
+
+    class Channel:
+        def stamp(self) -> object:
+            return 1
+
+        async def send(self, message: object) -> str:
+            raise Tried
+
+    sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
+    sender._is_eager = False
+    clock.step_s = STEP_S
+    return await sender.send_due() - clock.at
+
+
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        lane_of_container_metrics,
+        device_that_rests,
+        devices_that_wait_together,
+        delivery_that_was_put_off,
+        notification_that_was_put_off,
+    ],
+)
+async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
+    """Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it."""
+    clock = SteppingClock()
+    comes_at = clock.at + (border + 0.5) * STEP_S
+    try:
+        rest_s = await rest(clock, comes_at, tmp_path)
+    except Tried:
+        return
+    assert rest_s <= (len(BORDERS) + 1) * STEP_S
