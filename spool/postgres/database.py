@@ -86,8 +86,21 @@ class Database:
 
     def check_standby(self, connection: Connection) -> None:
         """SpoolUnavailable if a commit would wait for no standby, though it has to."""
-        if self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)):
+        if not self.has_standby(connection):
             raise refused()
+
+    def has_standby(self, connection: Connection) -> bool:
+        """False if a commit would wait for no standby, though it has to."""
+        return not (self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)))
+
+    async def confirm(self) -> None:
+        """
+        Returns when everything that was committed before is with a standby, if it has to be; else Unconfirmed.
+
+        Who reads what is to leave asks for this before it does.
+        """
+        if self.needs_standby:
+            await self.pool.confirm(needs_standby=True)
 
     def long_snapshot(self) -> AbstractContextManager[Connection]:
         """

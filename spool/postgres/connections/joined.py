@@ -4,73 +4,135 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
+from psycopg.abc import Params
 from psycopg.pq import TransactionStatus
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said
-from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, on_one_machine
+from spool.postgres.connections.standby import BARRIER, STANDBY_STATE, StandbyState, refused, standby_state
 from spool.postgres.connections.target import local_settings
-from spool.postgres.connections.watched import WatchedConnection
+from spool.postgres.connections.watched import READ_COMMITTED, WatchedConnection
 
-# A transaction that changes no table: its commit waits until the standby has everything that was committed before.
-BARRIER = b"SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollhouse', '')"
+COMMIT = b"COMMIT"
 WAITS_FOR_NOBODY = local_settings({"synchronous_commit": "off"})
+
+Answer = psycopg.Cursor[tuple[Any, ...]]
 
 
 class JoinedTransaction:
     """
     A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with `committed`.
 
-    A statement between the two takes a round trip of its own.
+    A statement between the two takes a round trip of its own. Where a standby is needed, the question about it goes
+    with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for sure.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
         self.connection = connection
+        self.doubt: StandbyState | None = None
+        self._before: StandbyState | None = None
+        self._is_committing = False
 
     @property
     def is_over(self) -> bool:
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def begun(self) -> AbstractContextManager[object]:
-        """Once, at first."""
-        return self.connection.begun()
+    @contextmanager
+    def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
+        """Once, at first. `needs_standby` as in `committed`."""
+        with self.connection.begun():
+            asked = self.connection.execute(STANDBY_STATE) if needs_standby else None
+            yield
+        self._before = None if asked is None else standby_state(asked)
 
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`. `needs_standby`:
-        Unconfirmed also if the server was told meanwhile to wait for no standby any more.
+        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`. `needs_standby`, if it
+        was begun so: there is `doubt` unless a standby is known to have it, whatever the server was told to wait for.
 
         In two steps all locks are free, and others see what was written, before the standby has confirmed it. Then a
         transaction that changes nothing waits for that: the standby takes everything in the order in which it happened.
         """
         done = self.connection.cursor()
-        is_committing = False
+        barrier = behind = None
+        with self._committing(done), self.connection.pipeline():
+            yield
+            if in_two_steps:
+                self.connection.execute(WAITS_FOR_NOBODY)
+            self._is_committing = True
+            done.execute(COMMIT)
+            if in_two_steps:
+                barrier = self._send_barrier()
+            behind = self.connection.execute(STANDBY_STATE) if needs_standby else None
+        if behind is not None:
+            assert self._before is not None
+            self._judge(self._before, behind, barrier)
+
+    def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
+        """A statement that is a transaction of its own, in one round trip; in two steps where a standby is needed."""
+        done = self.connection.cursor()
+        self._is_committing = True
+        if not needs_standby:
+            with self._committing():
+                return self.connection.execute(statement, values)
+        with self._committing(done), self.connection.begun():
+            before = self.connection.execute(STANDBY_STATE)
+            self.connection.execute(WAITS_FOR_NOBODY)
+            answer = self.connection.execute(statement, values)
+            done.execute(COMMIT)
+            barrier = self._send_barrier()
+            behind = self.connection.execute(STANDBY_STATE)
+        self._judge(standby_state(before), behind, barrier)
+        return answer
+
+    def barrier(self) -> None:
+        """Wait until a standby has all that was committed before; else there is `doubt`."""
+        with self.connection.begun():
+            before = self.connection.execute(STANDBY_STATE)
+            barrier = self.connection.execute(BARRIER)
+            self.connection.execute(COMMIT)
+            behind = self.connection.execute(STANDBY_STATE)
+        self._judge(standby_state(before), behind, barrier)
+
+    def check_standby(self) -> None:
+        """After `begun`: SpoolUnavailable if a commit would wait for no standby, though it has to."""
+        if self._before is not None and not self._before.names:
+            raise refused()
+
+    def _send_barrier(self) -> Answer:
+        """In a transaction of its own and in the same Sync: no pooler lends the session to others in between."""
+        self.connection.execute(READ_COMMITTED)
+        barrier = self.connection.execute(BARRIER)
+        self.connection.execute(COMMIT)
+        return barrier
+
+    def _judge(self, before: StandbyState, behind: Answer, barrier: Answer | None) -> None:
+        position = None
+        if barrier is not None:
+            row = barrier.fetchone()
+            assert row is not None
+            position = row[1]
+        found = standby_state(behind)
+        self.doubt = None if found.confirms(before, position) else found
+
+    @contextmanager
+    def _committing(self, done: Answer | None = None) -> Iterator[None]:
+        """What sends COMMIT, by the cursor `done`, or a statement that is committed by itself."""
         self.connection.commits_since = time.monotonic()
         try:
-            with self.connection.pipeline() as pipeline:
-                yield
-                if in_two_steps:
-                    self.connection.execute(WAITS_FOR_NOBODY)
-                is_committing = True
-                done.execute(b"COMMIT")
-                if in_two_steps:
-                    self.connection.execute(BARRIER)
-                if in_two_steps and needs_standby:
-                    pipeline.sync()  # the barrier's wait ends here, and the names are to be those of behind it
-                names = self.connection.execute(STANDBY_NAMES) if needs_standby else None
+            yield
         except psycopg.OperationalError as error:
-            # In a transaction that has failed nothing was committed: a statement before COMMIT did.
-            status = self.connection.pgconn.transaction_status
-            if not is_committing or status == TransactionStatus.INERROR:
-                raise
-            if status == TransactionStatus.IDLE and done.statusmessage == "COMMIT":
+            if done is not None and done.statusmessage == "COMMIT":
                 raise Unconfirmed(f"what was kept may not be with the standby: {said(error)}") from error
+            # After an error of a statement before COMMIT, nothing was committed.
+            status = self.connection.pgconn.transaction_status
+            if not self._is_committing or status in (TransactionStatus.INERROR, TransactionStatus.IDLE):
+                raise
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
-        if done.statusmessage != "COMMIT":
+        if done is not None and done.statusmessage != "COMMIT":
             raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
-        if names is not None and are_empty(names):
-            raise on_one_machine()

@@ -15,11 +15,10 @@ import psycopg
 from psycopg import errors
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.connections.errors import Unconfirmed, said, translated
-from spool.postgres.connections.joined import BARRIER, JoinedTransaction
+from spool.postgres.connections.errors import said, translated
+from spool.postgres.connections.joined import JoinedTransaction
 from spool.postgres.connections.reachability import Reachability
 from spool.postgres.connections.session import ServerSession
-from spool.postgres.connections.standby import NO_STANDBY, STANDBY_NAMES, are_empty
 from spool.postgres.connections.target import DatabaseTarget
 from spool.postgres.connections.watched import Connection
 
@@ -83,8 +82,8 @@ class Lane:
 
         When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
         Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`: no
-        statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also if the server was told
-        meanwhile to wait for no standby any more.
+        statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also unless a standby is
+        known to have it, whatever the server was told to wait for.
         """
         return await self._submit(
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
@@ -96,13 +95,7 @@ class Lane:
 
     async def confirm(self, *, needs_standby: bool = False) -> None:
         """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
-
-        def wait(connection: Connection) -> None:
-            connection.execute(BARRIER)
-            if needs_standby and are_empty(connection.execute(STANDBY_NAMES)):
-                raise Unconfirmed(NO_STANDBY)
-
-        await self.run(wait)
+        await self._submit(lambda session: session.confirm(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads: each of its statements sees all that was committed before it."""

@@ -15,18 +15,17 @@ import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.types.string import StrDumperUnknown
 
-from spool.errors import SpoolUnavailable
 from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said, translated
 from spool.postgres.connections.joined import JoinedTransaction
 from spool.postgres.connections.pooled import PooledConnection
-from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, on_one_machine
+from spool.postgres.connections.standby import BARRIER, NOT_CONFIRMED, SETTLED_S
 from spool.postgres.connections.target import CONNECTING, LIMITS, DatabaseTarget, session_options
 from spool.postgres.connections.watched import READ_COMMITTED, Connection, WatchedConnection
 
 T = TypeVar("T")
 SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
-NOT_CONFIRMED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
+WAIT_ENDED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for the standby was ended
 
 
 class _TextDumper(StrDumperUnknown):
@@ -90,22 +89,24 @@ class ServerSession:
         return result
 
     def transaction(self, work: Callable[[Connection], T], needs_standby: Callable[[T], bool] | None = None) -> T:
-        self._begin(READ_COMMITTED)
+        self._notices.clear()
+        transaction = JoinedTransaction(self.connection)
+        if needs_standby is None:
+            self.connection.begin(READ_COMMITTED)
+        else:
+            with transaction.begun(needs_standby=True):
+                pass
         try:
             result = work(self.connection)
         except BaseException:
             self._roll_back()
             raise
-        self.connection.commits_since = time.monotonic()
         try:
-            done = self.connection.execute("COMMIT").statusmessage
-        except psycopg.OperationalError as error:
+            with transaction.committed(needs_standby=needs_standby is not None and needs_standby(result)):
+                pass
+        except psycopg.OperationalError as error:  # no error after which the work is repeated
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
-        if done != "COMMIT":
-            raise SpoolUnavailable("nothing was committed: a statement of the transaction had failed")
-        self._check_confirmed()
-        if needs_standby is not None and needs_standby(result):
-            self._check_standby()
+        self._check_confirmed(transaction)
         return result
 
     def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
@@ -119,8 +120,15 @@ class ServerSession:
             raise
         if not transaction.is_over:
             self._roll_back()
-        self._check_confirmed()
+        self._check_confirmed(transaction)
         return result
+
+    def confirm(self, *, needs_standby: bool) -> None:
+        """Wait until the standby has everything that was committed before; Unconfirmed if it does not."""
+        if needs_standby:
+            self._prove()
+        else:
+            self.run(lambda connection: connection.execute(BARRIER))
 
     def snapshot(self, work: Callable[[Connection], T]) -> T:
         self._begin(SNAPSHOT)
@@ -157,20 +165,35 @@ class ServerSession:
         if not self.is_lost:
             self.connection.execute("ROLLBACK")
 
-    def _check_standby(self) -> None:
-        """Behind a commit: whoever emptied the names meanwhile let it go that waited for them."""
-        try:
-            is_gone = are_empty(self.connection.execute(STANDBY_NAMES))
-        except psycopg.Error as error:  # no error after which the work is repeated
-            raise CommitUnknown(f"the connection was lost behind a commit: {said(error)}") from error
-        if is_gone:
-            raise on_one_machine()
-
-    def _check_confirmed(self) -> None:
-        found = NOT_CONFIRMED.intersection(self._notices)
+    def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
+        """Where the transaction leaves a doubt, a barrier behind it says whether a standby has it."""
+        found = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
         if found:
-            raise Unconfirmed("the standby did not confirm what was kept: look at the standby, then repeat")
+            raise Unconfirmed(NOT_CONFIRMED)
+        if transaction is not None and transaction.doubt is not None:
+            self._prove()
+
+    def _prove(self) -> None:
+        """
+        Wait until a standby has everything that was committed before; Unconfirmed if it does not.
+
+        A role that may not see standbys waits until the configuration that was just read is that of all processes.
+        """
+        self._notices.clear()
+        transaction = JoinedTransaction(self.connection)
+        try:
+            transaction.barrier()
+            self._check_confirmed()
+            doubt = transaction.doubt
+            if doubt is not None and doubt.names and doubt.confirmed is None and not doubt.is_settled:
+                time.sleep(SETTLED_S)
+                transaction.barrier()
+                self._check_confirmed()
+        except psycopg.Error as error:  # no error after which the work is repeated
+            raise CommitUnknown(f"the connection was lost behind a commit: {said(error)}") from error
+        if transaction.doubt is not None:
+            raise transaction.doubt.problem()
 
 
 @contextmanager

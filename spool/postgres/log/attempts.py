@@ -16,7 +16,6 @@ from spool.log.expectations import expected_keys
 from spool.log.plan import Answer, Plan
 from spool.log.receipts import Sealer
 from spool.log.values import Submission
-from spool.postgres.connections.standby import refused
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries, store
 from spool.postgres.log.clock import DatabaseClock
@@ -113,7 +112,7 @@ class AttemptWriter:
         connection, following = transaction.connection, self._memory.following
         points = sorted({point.series for one in group.submissions for point in one.points})
         keys = expected_keys(group.submissions)
-        with transaction.begun():
+        with transaction.begun(needs_standby=self.needs_standby):
             ask = partial(store.ask_head, self._database, connection, following.last)
             asked = ask(series=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
@@ -121,7 +120,7 @@ class AttemptWriter:
         head = asked()
         if head is None:
             return None
-        self._check_standby(head.standbys)
+        transaction.check_standby()
         known = following.last.id
         catch_up(following, head.rows)
         if not head.is_all:
@@ -164,10 +163,6 @@ class AttemptWriter:
             attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
             group.attempts.append(attempt)
         return attempt
-
-    def _check_standby(self, standbys: str) -> None:
-        if self.needs_standby and not standbys:
-            raise refused()
 
     def _check_unconfirmed(self) -> None:
         following = self._memory.following

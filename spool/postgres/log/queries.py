@@ -24,11 +24,11 @@ MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# The moment, the standbys that COMMIT waits for, and the first that were committed since a row, that one included: it
-# must still be there. One row without a commit when there is none.
+# The moment, and the first that were committed since a row, that one included: it must still be there. One row without
+# a commit when there is none.
 FOLLOW = f"""
-    SELECT moment.now, moment.standbys, {_ROW}
-      FROM (SELECT {{now}} AS now, current_setting('synchronous_standby_names') AS standbys) moment
+    SELECT moment.now, {_ROW}
+      FROM (SELECT {{now}} AS now) moment
  LEFT JOIN LATERAL (SELECT * FROM {{schema}}.commits
                      WHERE shard = 0 AND period >= %(period)s AND id >= %(id)s
                   ORDER BY id LIMIT %(limit)s) AS since ON true

@@ -44,7 +44,6 @@ class Head(NamedTuple):
     period: int
     rows: Sequence[CommitRow]  # since the row that it knew, that one included
     now: float
-    standbys: str
     series: dict[bytes, SeriesState]
     is_all: bool  # there are no further rows
 
@@ -98,7 +97,6 @@ def ask_head(
             period=period[0],
             rows=since.rows,
             now=since.now,
-            standbys=since.standbys,
             is_all=since.is_all,
             series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
         )
@@ -221,7 +219,6 @@ class Since(NamedTuple):
 
     rows: Sequence[CommitRow]
     now: float
-    standbys: str  # that COMMIT waits for
     is_all: bool  # there are no further rows
 
 
@@ -233,9 +230,9 @@ def ask_since(database: Database, connection: Connection, last: CommitRow) -> Ca
 
     def answer() -> Since:
         rows = asked.fetchall()
-        now, standbys, *_ = rows[0]
-        found = [commit_row(row) for _, _, *row in rows if row[0] is not None]
-        return Since(found, now, standbys, is_all=len(found) < limit)
+        now, *_ = rows[0]
+        found = [commit_row(row) for _, *row in rows if row[0] is not None]
+        return Since(found, now, is_all=len(found) < limit)
 
     return answer
 

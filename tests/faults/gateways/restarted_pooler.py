@@ -13,7 +13,7 @@ from tests.spool.postgres_cluster import Server, answers, environment, pooler_pr
 
 CONFIG = """
 [databases]
-postgres = host=127.0.0.1 port={server} user=tollhouse dbname=postgres
+postgres = host=127.0.0.1 port={server} user={role} dbname=postgres
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -25,15 +25,15 @@ unix_socket_dir =
 
 
 class RestartedPooler:
-    """It lends a connection for a transaction at a time. `folder` is the server's user's."""
+    """It lends a connection of a role for a transaction at a time. `folder` is the server's user's."""
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    def __init__(self, folder: Path, server: Server, *, role: str = "tollhouse") -> None:
         if pooler_program() is None:
             pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
         port = free_port()
         self.dsn = f"host=127.0.0.1 port={port} user=tollhouse dbname=postgres sslmode=disable"
         self._file = folder / "pgbouncer.ini"
-        self._file.write_text(CONFIG.format(server=server.port, port=port))
+        self._file.write_text(CONFIG.format(server=server.port, port=port, role=role))
         self._file.chmod(0o644)
         self._process: subprocess.Popen[bytes] | None = None
 

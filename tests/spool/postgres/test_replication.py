@@ -28,7 +28,7 @@ def insert_joined(transaction: JoinedTransaction, n: int) -> None:
 
 
 def insert_in_two_steps(transaction: JoinedTransaction, n: int) -> None:
-    with transaction.begun():
+    with transaction.begun(needs_standby=True):
         transaction.connection.execute("SELECT 1")
     with transaction.committed(in_two_steps=True, needs_standby=True):
         insert(transaction.connection, n)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from spool.postgres.connections.joined import BARRIER
+from spool.postgres.connections.standby import BARRIER
 from tests.spool.postgres.test_replication import WAITING
 from tests.spool.postgres_cluster import SUCCESSOR, Server
 

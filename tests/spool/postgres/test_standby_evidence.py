@@ -1,0 +1,172 @@
+"""That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by turns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import psycopg
+import pytest
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.connections.standby import StandbyState
+from spool.postgres.database import Database, JoinedTransaction
+from tests.faults.gateways.restarted_pooler import RestartedPooler
+from tests.spool.postgres_cluster import STANDBY, Pair, folder
+
+INSERT = b"INSERT INTO kept VALUES (%(n)s)"
+FLAPS = 15  # for each of the pauses
+PAUSES_S = (0.0, 0.001, 0.005, 0.02)
+SET_S = 0.02  # between two
+
+
+def state(
+    names: str = "a", *, confirmed: list[int] | None, loaded_at: float = 1.0, settled: bool = True
+) -> StandbyState:
+    return StandbyState(names, loaded_at, settled, 10, confirmed)
+
+
+@pytest.mark.parametrize(
+    ("names", "confirmed", "is_confirmed"),
+    [
+        ("", [10], False),
+        ("a", [], False),
+        ("a", [9], False),
+        ("a", [10], True),
+        ("a, b", [9, 10], True),
+        ("ANY 1 (a, b)", [9, 10], True),
+        ("any 2 (a, b, c)", [9, 10], False),
+        ("2 (a, b)", [9, 10], False),
+        ("FIRST 2(a, b, c)", [11, 10], True),
+    ],
+)
+def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_confirmed: bool) -> None:
+    """By how far each has flushed; when the configuration was read says nothing then."""
+    before = state(confirmed=[], loaded_at=0.0, settled=False)
+    assert is_confirmed == state(names, confirmed=confirmed).confirms(before)
+    assert is_confirmed == state(names, confirmed=confirmed).confirms(before, position=10)
+    assert not state(names, confirmed=confirmed).confirms(before, position=12)
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "is_confirmed"),
+    [
+        (state(confirmed=None), state(confirmed=None), True),
+        (state(confirmed=None), state("", confirmed=None), False),
+        (state(confirmed=None, loaded_at=0.5), state(confirmed=None), False),
+        (state(confirmed=None, settled=False), state(confirmed=None), False),
+    ],
+)
+def test_who_may_not_see_standbys_goes_by_the_configuration(
+    before: StandbyState, behind: StandbyState, is_confirmed: bool
+) -> None:
+    """It names some, was read some time before, and not again since."""
+    assert is_confirmed == behind.confirms(before)
+
+
+@contextmanager
+def flapping(pair: Pair) -> Iterator[Callable[[], bool]]:
+    """
+    The names of standbys are emptied and set again for some milliseconds, until it is told that this is enough. At last
+    they are empty, so that nothing waits.
+    """
+    over = threading.Event()
+
+    def flap() -> None:
+        with psycopg.connect(pair.primary.dsn, autocommit=True) as connection:
+            for pause_s in PAUSES_S * FLAPS:
+                name_standbys(connection, "")
+                time.sleep(pause_s)
+                name_standbys(connection, STANDBY)
+                time.sleep(SET_S)
+            over.set()
+            name_standbys(connection, "")
+
+    thread = threading.Thread(target=flap)
+    thread.start()
+    try:
+        yield over.is_set
+    finally:
+        thread.join()
+
+
+def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str) -> None:
+    connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
+    connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("role", ["seeing", "blind"])
+async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
+    """The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not."""
+    pair.primary.execute("CREATE TABLE kept (n int)")
+    pair.primary.execute("CREATE ROLE seeing LOGIN; CREATE ROLE blind LOGIN; GRANT pg_monitor TO seeing")
+    pair.primary.execute("GRANT ALL ON kept TO seeing, blind")
+    dsn = pair.primary.dsn.replace("user=tollhouse", f"user={role}")
+    with folder() as place, ExitStack() as stack:
+        if pooled:
+            pooler = RestartedPooler(place, pair.primary, role=role)
+            stack.callback(pooler.kill)
+            pooler.start()
+            dsn = pooler.dsn
+        database = Database(dsn, pooled=pooled, commit_timeout_s=60.0, needs_standby=True)
+        try:
+            for commit in WAYS.values():
+                await commit(database)  # while the standby takes it
+            pair.standby.freeze()
+            try:
+                with flapping(pair) as is_over:
+                    confirmed = await asyncio.gather(*[commit_until(database, way, is_over) for way in WAYS])
+            finally:
+                pair.standby.thaw()
+            assert dict.fromkeys(WAYS, 0) == dict(zip(WAYS, confirmed, strict=True))
+            pair.primary.change(synchronous_standby_names=STANDBY)
+            for commit in WAYS.values():
+                await commit(database)
+        finally:
+            await database.close()
+
+
+async def commit_until(database: Database, way: str, is_over: Callable[[], bool]) -> int:
+    """How many were said to be confirmed."""
+    confirmed = 0
+    while not is_over():
+        with suppress(SpoolUnavailable):
+            await WAYS[way](database)
+            confirmed += 1
+    return confirmed
+
+
+async def in_a_transaction(database: Database) -> None:
+    await database.transaction(lambda one: one.execute(INSERT, {"n": 1}), needs_standby=lambda _: True)
+
+
+async def joined(database: Database, *, in_two_steps: bool) -> None:
+    def work(transaction: JoinedTransaction) -> None:
+        with transaction.begun(needs_standby=True):
+            transaction.connection.execute("SELECT 1")
+        with transaction.committed(in_two_steps=in_two_steps, needs_standby=True):
+            transaction.connection.execute(INSERT, {"n": 1})
+
+    await database.append.joined(work)
+
+
+async def alone(database: Database) -> None:
+    await database.control.joined(lambda transaction: transaction.alone(INSERT, {"n": 1}, needs_standby=True))
+
+
+async def barrier(database: Database) -> None:
+    await database.confirm()
+
+
+WAYS = {
+    "transaction": in_a_transaction,
+    "one step": lambda database: joined(database, in_two_steps=False),
+    "two steps": lambda database: joined(database, in_two_steps=True),
+    "alone": alone,
+    "barrier": barrier,
+}
