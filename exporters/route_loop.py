@@ -24,7 +24,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
-from spool.errors import SpoolDamaged, SpoolError, TakenOver
+from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.settings import MAX_DEAD_LETTERS
@@ -72,6 +72,7 @@ class RouteLoop:
         self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
         self._is_retired = self._is_let_go = self.is_running = False
+        self._waits = ""  # for the spool, as it was last logged
 
     async def run(self, state: str = RUNNING) -> None:
         """`state` is where the route stood when the process ended; a parked one tries at once."""
@@ -177,7 +178,10 @@ class RouteLoop:
             entries = await self._read(delivery)
         mark = await self._exporter.prepare(delivery)
         if mark is not None:
-            await self._deliveries.mark(delivery, mark)
+            try:
+                await self._deliveries.mark(delivery, mark)
+            except SpoolUnavailable as error:  # nothing was sent: it cannot have been taken
+                raise Retryable(f"the spool did not keep where it begins: {error}", answered=False) from error
             delivery = replace(delivery, mark=mark)
         return await self._exporter.send(delivery, entries)
 
@@ -273,6 +277,10 @@ class RouteLoop:
                     if await self.forward_once():
                         continue
                     rest_s = await self._until_due()
+                    self._waits = ""
+                except SpoolUnavailable as error:  # nothing was settled, nothing is lost: the spool says what it needs
+                    self._tell_waiting(str(error))
+                    rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
                     _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
@@ -280,6 +288,12 @@ class RouteLoop:
                 # Not wait_for, which loses a cancellation in 3.11.
                 async with asyncio.timeout(min(rest_s, LONGEST_REST_S)):
                     await news.wait()
+
+    def _tell_waiting(self, words: str) -> None:
+        if words != self._waits:
+            fields = {"action": "route_waits", "route": self.name}
+            _log.warning("%s waits: %s", self.name, words, extra=fields)
+        self._waits = words
 
     async def _until_due(self) -> float:
         at = await self._deliveries.next_due_at(self.name)

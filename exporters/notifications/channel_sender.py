@@ -17,11 +17,13 @@ from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.channel import Channel, Message, ReachedSome
 from exporters.notifications.schedule import Schedule, next_message
 from spool.clock import Clock
+from spool.errors import SpoolUnavailable
 from spool.registry.notices import FAILED, FAILING, PARKED, RUNNING, SENT, Notification
 from spool.registry.tables.notices import NoticeTable
 
 LOOK_EVERY_S = 1.0
 PARKED_S = 60.0
+SPOOL_AGAIN_S = 5.0  # after the spool was away, or could not say that what is to be sent is kept for good
 GIVE_UP_S = 86_400.0
 BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 
@@ -32,7 +34,8 @@ class ChannelSender:
     def __init__(self, name: str, channel: Channel, schedule: Schedule, table: NoticeTable, clock: Clock) -> None:
         self.name = name
         self.state = RUNNING
-        self.reason = ""
+        self._reason = ""
+        self._waits = ""  # for the spool
         self._channel = channel
         self._schedule = schedule
         self._table = table
@@ -43,6 +46,10 @@ class ChannelSender:
         # A start, and a channel that was set up anew, try at once what waited for a later try.
         self._is_eager = True
 
+    @property
+    def reason(self) -> str:
+        return f"waits: {self._waits}" if self._waits else self._reason
+
     async def run(self) -> None:
         """Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id."""
         wake = 0.0
@@ -50,6 +57,10 @@ class ChannelSender:
             try:
                 if await self._is_due(wake):
                     wake = await self.send_due()
+                    self._waits = ""
+            except SpoolUnavailable as error:  # nothing was sent, or nothing was kept of what became of it
+                self._wait(str(error))
+                wake = self._clock.now() + SPOOL_AGAIN_S
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception("notifications wait", extra={"action": "notifications_put_off", "channel": self.name})
                 wake = self._clock.now() + PARKED_S
@@ -73,6 +84,12 @@ class ChannelSender:
     async def close(self) -> None:
         await self._channel.close()
 
+    def _wait(self, words: str) -> None:
+        if words != self._waits:
+            facts = {"action": "notifications_put_off", "channel": self.name}
+            _log.warning("notifications of %s wait: %s", self.name, words, extra=facts)
+        self._waits = words
+
     async def _is_due(self, wake: float) -> bool:
         if self._clock.now() >= wake or self._is_mended():
             return True
@@ -90,6 +107,7 @@ class ChannelSender:
         if first.message is None:
             group = [replace(each, message=first.number) for each in group]
             await self._table.update(group)
+        await self._table.confirm()
         self._stamp = self._channel.stamp()
         try:
             words = await self._channel.send(Message(notices=[each.notice for each in group], reached=first.reached))
@@ -102,7 +120,7 @@ class ChannelSender:
         except SendError as error:
             await self._refused(group, error)
         else:
-            self.state, self.reason = RUNNING, ""
+            self.state, self._reason = RUNNING, ""
             sent = [
                 replace(each, state=SENT, attempts=each.attempts + 1, error=words, failing_since=None) for each in group
             ]
@@ -147,4 +165,4 @@ class ChannelSender:
         if self.state != state:
             extra = {"action": f"channel_{state}", "channel": self.name}
             _log.warning("notifications do not arrive: %s", error, extra=extra)
-        self.state, self.reason = state, str(error)
+        self.state, self._reason = state, str(error)

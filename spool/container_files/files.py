@@ -209,10 +209,17 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        return await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
+        """To be sent now. SpoolUnavailable if it may not be kept for good."""
+        return await self._confirmed(await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit))
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
-        return await self.rows.select(rows.UNTOLD, limit=limit)
+        """Of which the upstream is to hear now. SpoolUnavailable if that may not be kept for good."""
+        return await self._confirmed(await self.rows.select(rows.UNTOLD, limit=limit))
+
+    async def _confirmed(self, found: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
+        if found:
+            await self.rows.confirm()
+        return found
 
     async def told(self, files: Sequence[ContainerFile]) -> None:
         """The upstream knows that they are abandoned."""

@@ -59,6 +59,14 @@ class ContainerRows(Protocol):
         """The oldest rows of one of SELECTIONS."""
         ...
 
+    async def confirm(self) -> None:
+        """
+        Returns when what was read so far outlives what the storage promises; SpoolUnavailable if it may not.
+
+        Who sends files asks for this before.
+        """
+        ...
+
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],

@@ -68,6 +68,9 @@ class MemoryContainerRows:
         found.sort(key=lambda row: (row.uploaded_at or 0.0) if by_upload else row.announced_at)
         return found[:limit]
 
+    async def confirm(self) -> None:
+        """There is nothing else."""
+
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],

@@ -116,6 +116,8 @@ class PostgresBillingDrops:
         return dict(await self._all(_NEWEST))
 
     async def forget(self, connection: str) -> None:
+        """As `trim`, without asking for a standby: what comes back goes again, and nothing of it leaves."""
+
         def work(on: Connection) -> int:
             months = on.execute(self._database.sql(_OF_CONNECTION), (connection,)).fetchall()
             self._remove(on, months)

@@ -34,6 +34,7 @@ class PostgresBillingHours:
         return await self._database.read(work)
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
+        """Without asking for a standby: an hour of which that was lost is sent again, and replaces itself upstream."""
         rows = [
             (connection_id, hour.start, hour.hash, hour.rows, hour.bytes, hour.sent_at)
             for hour in sorted(hours, key=lambda hour: hour.start)

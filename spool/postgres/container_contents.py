@@ -1,4 +1,8 @@
-"""The bytes of container metrics, in pieces: a draft of one's own, which is a file's once it has the file's id."""
+"""
+The bytes of container metrics, in pieces: a draft of one's own, which is a file's once it has the file's id.
+
+No standby is asked for here: who is told that they are kept waits for the file's row, which is written behind them.
+"""
 
 from __future__ import annotations
 

@@ -96,6 +96,9 @@ class PostgresContainerRows(SummedContainerRows):
         values = {**_place(identity), "limit": limit, "now": now, "kind": kind, "key": key}
         return [_file(row) for row in await self._all(f"{_ALL} WHERE {_WHERE[which]} LIMIT %(limit)s", values)]
 
+    async def confirm(self) -> None:
+        await self._database.confirm()
+
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
@@ -112,8 +115,11 @@ class PostgresContainerRows(SummedContainerRows):
         terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
         sql = self._database.sql
         is_bounded = most is not None and len(new) > len(gone)
+        is_answered = most is not None or bool(expects)  # to a sender
 
         def work(connection: Connection) -> None:
+            if is_answered:
+                self._database.check_standby(connection)
             if before:
                 found = connection.execute(sql(_LOCKED), (sorted(before),)).fetchall()
                 if {file.id: file for file in map(_file, found)} != before:
@@ -133,8 +139,12 @@ class PostgresContainerRows(SummedContainerRows):
                 if known > most:
                     raise TooManyFiles
 
+        # A sender hears that it is done, and may remove what it has: a standby has the row then, and with it the bytes,
+        # which were written before. What became of a file upstream is not asked for: were that lost, the same bytes
+        # would be sent again under the same name.
+        needs_standby = self._database.needs_standby and is_answered
         try:
-            await self._database.transaction(work)
+            await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)
         except UniqueViolation as error:
             raise ContainerFileMoved from error
 

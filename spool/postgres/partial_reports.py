@@ -116,6 +116,7 @@ class PostgresHeard:
         )
 
     async def forget(self, before: float) -> int:
+        """Without asking for a standby: what comes back is forgotten again."""
         return await self._database.transaction(
             lambda connection: connection.execute(self._database.sql(_FORGET_HEARD), (before,)).rowcount
         )

@@ -206,6 +206,7 @@ class PostgresStreams:
         return await self._database.read(lambda connection: _sizes(connection, self._database))
 
     async def own(self, stream: str, key: str) -> None:
+        """Without asking for a standby: it says for whom a stream's room counts, and nothing leaves because of it."""
         await self._database.run(lambda connection: connection.execute(self._database.sql(_OWN), (stream, key)))
 
     async def _all(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:

@@ -100,6 +100,9 @@ class SqliteContainerRows(SummedContainerRows):
         statement = f"SELECT {_NAMES} FROM container_files WHERE {_WHERE[which]} LIMIT :limit"
         return await self._read(lambda connection: [_file(row) for row in connection.execute(statement, values)])
 
+    async def confirm(self) -> None:
+        """What can be read is on the disk."""
+
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],

@@ -29,11 +29,13 @@ class JoinedTransaction:
 
     A statement between the two takes a round trip of its own. Where a standby is needed, the question about it goes
     with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for sure.
+    `sees_standbys`: whether the role may.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
         self.connection = connection
         self.doubt: StandbyState | None = None
+        self.sees_standbys = True
         self._before: StandbyState | None = None
         self._is_committing = False
 
@@ -118,6 +120,7 @@ class JoinedTransaction:
             assert row is not None
             position = row[1]
         found = standby_state(behind)
+        self.sees_standbys = found.confirmed is not None
         self.doubt = None if found.confirms(before, position) else found
 
     @contextmanager

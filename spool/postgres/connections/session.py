@@ -107,6 +107,8 @@ class ServerSession:
         except psycopg.OperationalError as error:  # no error after which the work is repeated
             raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
         self._check_confirmed(transaction)
+        if not transaction.sees_standbys:  # a transaction that wrote nothing has waited for none
+            self._prove()
         return result
 
     def joined(self, work: Callable[[JoinedTransaction], T]) -> T:

@@ -25,12 +25,16 @@ from spool.postgres.log import queries as log_queries
 
 @dataclass
 class DeliveryChoice:
-    """`where` names the route and what this session has in hand."""
+    """
+    `where` names the route and what this session has in hand. `unsent` are those that it took and did not send, as no
+    standby had that, by id with their fence.
+    """
 
     session: DeliveryRows
     connection: Connection
     route: StoredRoute
     where: Mapping[str, object]
+    unsent: Mapping[int, int] = field(default_factory=dict)
     has_moved: bool = field(default=False)
 
     def value(self, statement: str) -> Any:
@@ -49,8 +53,11 @@ class DeliveryChoice:
         """Have it in this session's hand."""
         if found is None:
             return None
-        change = transitions.take(found.delivery)
-        return change.changed if self._is_written(change, found.delivery) is not None else None
+        delivery = found.delivery
+        if found.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
+            delivery = replace(delivery, sending=False)
+        change = transitions.take(delivery)
+        return change.changed if self._is_written(change, delivery) is not None else None
 
     def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
         """A new delivery, taken; None when there is nothing to cut, or enough waits."""

@@ -3,6 +3,10 @@ The routes' side of the log on PostgreSQL: numbered requests, stored before they
 
 A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has changed; if
 something has, it begins again. So nobody holds a lock while he thinks. Each row says which session has it in hand.
+
+What is sent rests on rows that a standby has: that a delivery is taken (with its cut, its key and all that was written
+before) and its mark are confirmed before it leaves, and so is what an operator is told. What became of it is not: were
+that lost, it would be sent again under the same key and mark, as after any answer that was not heard.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -20,6 +25,7 @@ from spool.deliveries.sent import SentDeliveries, Transition
 from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
 from spool.deliveries.values import (
     OPEN,
+    ORPHANED,
     UNKNOWN,
     DeadLetter,
     Delivery,
@@ -29,10 +35,11 @@ from spool.deliveries.values import (
     UnknownDelivery,
     UnsettledDelivery,
 )
-from spool.errors import NotThere, SpoolUnavailable
+from spool.errors import NotCertain, NotThere, SpoolUnavailable
 from spool.leases import lease_of
 from spool.log.books import topic_of
-from spool.postgres.database import Connection, Database
+from spool.postgres.connections.standby import NO_STANDBY
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries, rows
 from spool.postgres.deliveries.choosing import DeliveryChoice, due, fresh_single, suspect
 from spool.postgres.deliveries.routes import PostgresRoutes
@@ -44,6 +51,7 @@ from spool.record import Record
 
 T = TypeVar("T")
 CLOSE_EVERY_S = 1.0  # between commits whose only purpose is to say what is closed
+WAITS_S = 60.0  # a route that waits asks again before that, unless another gateway runs it by now
 ATTEMPTS = 20  # of a verb under which others change the same
 
 
@@ -62,6 +70,9 @@ class PostgresDeliveries(SentDeliveries):
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
         # One worker of a route chooses at a time, so that two do not want the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route waits.
+        self._unsent: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._waits: dict[str, tuple[str, float]] = {}
         # By the clock more is closed than the newest commit says, which alone counts: that is asked for now and then.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
@@ -137,11 +148,13 @@ class PostgresDeliveries(SentDeliveries):
     # -- what became of it -----------------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
-        session = self._session()
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        marked = await self._database.run(lambda connection: session.execute(connection, queries.MARK, where).rowcount)
-        if not marked:
+        def work(transaction: JoinedTransaction) -> int:
+            writes = self._session(transaction)
+            return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
+
+        if not await self._database.pool.joined(work):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
@@ -209,13 +222,27 @@ class PostgresDeliveries(SentDeliveries):
     # -- routes ----------------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        session, values = self._session(), {"route": route, "state": state, "reason": reason}
+        session, values = self._session(), {"route": route, "state": state, "reason": reason}  # shown, and no more
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
         self.version += 1
 
     async def routes(self) -> Sequence[RouteState]:
         now = self._clock.now()
-        return await self._database.snapshot(lambda connection: self._routes.states(connection, now))
+
+        def read(connection: Connection) -> tuple[Sequence[RouteState], bool]:
+            return self._routes.states(connection, now), self._database.has_standby(connection)
+
+        states, has_standby = await self._database.snapshot(read)
+        return [replace(state, reason=self._waiting(state, has_standby=has_standby)) for state in states]
+
+    def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
+        """Why a route waits: as far as every gateway can see, else as the one that runs it has met it lately."""
+        if state.state == ORPHANED:
+            return state.reason
+        if not has_standby:
+            return f"waits: {NO_STANDBY}"
+        words, at = self._waits.get(state.name, ("", 0.0))
+        return f"waits: {words}" if words and self._clock.monotonic() < at + WAITS_S else state.reason
 
     async def drop(self, route: str) -> int:
         session, where = self._session(), {"route": route}
@@ -229,13 +256,12 @@ class PostgresDeliveries(SentDeliveries):
                 raise RouteMoved  # somebody's configuration has it again
             return queued
 
-        return await self._transaction(work)
+        return await self._transaction(work, is_answered=True)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        session = self._session()
-
-        def work(connection: Connection) -> int:
-            known = session.route(connection, route)
+        def work(transaction: JoinedTransaction) -> int:
+            connection, session = transaction.connection, self._session(transaction)
+            known = session.route(connection, route) if dry_run else session.route_to_send(connection, route)
             span = {"topic": code(known.topic), "since": since, "until": until}
             change = transitions.replay(
                 known,
@@ -246,7 +272,7 @@ class PostgresDeliveries(SentDeliveries):
                 session.write(connection, change)
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
-        replayed = await self._database.run(work)
+        replayed = await self._database.pool.joined(work)
         if not dry_run:
             self.version += 1
             await self._leases.wake(lease_of(route))
@@ -288,8 +314,8 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
-    def _session(self) -> DeliveryRows:
-        return DeliveryRows(self._database, self._leases.session)
+    def _session(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
+        return DeliveryRows(self._database, self._leases.session, transaction)
 
     def _where(self, route: str) -> dict[str, object]:
         return {"route": route, "in_hand": list(self._in_hand[route])}
@@ -301,22 +327,12 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _take(self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str) -> Delivery | None:
         """What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is closed."""
-        session, where = self._session(), self._where(route)
-
-        def work(connection: Connection) -> tuple[StoredDelivery | None, int]:
-            for _ in range(ATTEMPTS):
-                choice = DeliveryChoice(session, connection, session.route(connection, route), where)
-                taken = choose(choice)
-                if taken is not None or not choice.has_moved:
-                    break
-            return taken, choice.closed  # None also while others take all that there is: it is asked again soon
-
-        taken, closed = await self._database.run(work)
+        taken, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
         if taken is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_what_is_due()
-            taken, closed = await self._database.run(work)
+            taken, closed = await self._choose(choose, route)
             is_behind = self._log.closed_below(topic_of(route)) > closed
         self._behind[route] = taken is None and is_behind
         if taken is not None:
@@ -324,7 +340,45 @@ class PostgresDeliveries(SentDeliveries):
             self._in_hand[route][taken.id] = taken.fence
         return taken
 
+    async def _choose(
+        self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
+    ) -> tuple[StoredDelivery | None, int]:
+        """
+        What was taken, and below which number the newest commit says that all is closed.
+
+        SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would be cut
+        for the same numbers after the loss of this machine, and they would leave under a second key.
+        """
+        where, unsent, found = self._where(route), self._unsent[route], list[StoredDelivery]()
+
+        def work(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
+            found.clear()
+            connection, session = transaction.connection, self._session(transaction)
+            for _ in range(ATTEMPTS):
+                known = session.route_to_send(connection, route)
+                choice = DeliveryChoice(session, connection, known, where, unsent)
+                taken = choose(choice)
+                if taken is not None or not choice.has_moved:
+                    break
+            found.extend([taken] if taken is not None else ())
+            return taken, choice.closed  # None also while others take all that there is: it is asked again soon
+
+        try:
+            chosen = await self._database.pool.joined(work)
+        except NotCertain as error:
+            unsent.update({taken.id: taken.fence for taken in found})
+            self._waits[route] = str(error), self._clock.monotonic()
+            raise
+        except SpoolUnavailable as error:
+            self._waits[route] = str(error), self._clock.monotonic()
+            raise
+        for taken in found:
+            unsent.pop(taken.id, None)
+        self._waits.pop(route, None)
+        return chosen
+
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+        """Without asking for a standby: see above. What is sent next has it all confirmed, as it is written behind."""
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
@@ -350,16 +404,19 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
         """The delivery as it was; None when there is none in that state."""
-        session = self._session()
 
-        def work(connection: Connection) -> StoredDelivery | None:
+        def work(transaction: JoinedTransaction) -> StoredDelivery | None:
+            connection, session = transaction.connection, self._session(transaction)
+            self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
                 found = session.delivery(connection, queries.ONE, {"id": id, "state": state})
                 if found is None or session.write(connection, transition(found.delivery), [found.delivery]) is not None:
                     return found and found.delivery
             raise SpoolUnavailable(f"others change the delivery {id} all the time")
 
-        found = await self._database.run(work)
+        found = await self._database.pool.joined(work)
+        if found is None:  # also of somebody who asks again, because no standby had confirmed that it is done
+            await self._database.confirm()
         self.version += 1
         return found
 
@@ -378,17 +435,26 @@ class PostgresDeliveries(SentDeliveries):
                 self._require(session.write(connection, each))
             return changes
 
-        changes = await self._transaction(work)
+        changes = await self._transaction(work, is_answered=True)
         self.dead_version += 1
         for route in sorted({each.route for each in changes if each.added}):
             await self._leases.wake(lease_of(route))
         return len(changes)
 
-    async def _transaction(self, work: Callable[[Connection], T]) -> T:
-        """All of it or nothing; again when something moved under it."""
+    async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
+        """All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is done."""
+
+        def within(connection: Connection) -> T:
+            if is_answered:
+                self._database.check_standby(connection)
+            return work(connection)
+
+        transaction = self._database.transaction
+        if is_answered and self._database.needs_standby:
+            transaction = partial(transaction, needs_standby=lambda _: True)
         for _ in range(ATTEMPTS):
             try:
-                done = await self._database.transaction(work)
+                done = await transaction(within)
             except RouteMoved:
                 continue
             self.version += 1

@@ -152,8 +152,9 @@ CHANGED_AT_START = f"""
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 
-# One route, every route, or those of a topic that may be skipped.
+# One route, the same with the standbys that COMMIT waits for, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
+ROUTE_TO_SEND = ROUTE.replace(" FROM", ", current_setting('synchronous_standby_names') FROM", 1)
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
 OPTIONAL = f"""
     SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes

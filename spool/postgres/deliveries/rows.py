@@ -12,7 +12,8 @@ from spool.deliveries import routes, rules
 from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
 from spool.deliveries.values import PartialRefusal, UnsettledDelivery
 from spool.log.values import Entry
-from spool.postgres.database import Connection, Database
+from spool.postgres.connections.standby import refused
+from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries
 from spool.postgres.log.entries import code
 from spool.record import pack, unpack
@@ -29,14 +30,24 @@ class ReadDelivery(NamedTuple):
 
 
 class DeliveryRows(NamedTuple):
-    """Who writes."""
+    """Who writes; with `transaction` a standby has each change that is written, where one is needed."""
 
     database: Database
     me: UUID
+    transaction: JoinedTransaction | None = None
 
     def execute(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> Any:
-        named = {"me": self.me, "now": self.database.now(), **values}
-        return connection.execute(self.database.sql(statement), named)
+        return connection.execute(self.database.sql(statement), self._named(values))
+
+    def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
+        """A statement that writes."""
+        if self.transaction is None:
+            return self.execute(connection, statement, values)
+        needs_standby = self.database.needs_standby
+        return self.transaction.alone(self.database.sql(statement), self._named(values), needs_standby=needs_standby)
+
+    def _named(self, values: Values) -> Values:
+        return {"me": self.me, "now": self.database.now(), **values}
 
     def deliveries(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> list[ReadDelivery]:
         """What a statement selects that begins as `queries.ONE` does."""
@@ -48,6 +59,13 @@ class DeliveryRows(NamedTuple):
     def route(self, connection: Connection, name: str) -> StoredRoute:
         """NotThere when it was never declared."""
         return routes.known(self.find_route(connection, name), name)
+
+    def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
+        """As `route`; SpoolUnavailable if what is written for it would be with no standby, though it has to."""
+        *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (None,)
+        if row and self.database.needs_standby and not standbys:
+            raise refused()
+        return routes.known(route(row) if row else None, name)
 
     def find_route(self, connection: Connection, name: str) -> StoredRoute | None:
         row = self.execute(connection, queries.ROUTE, {"route": name}).fetchone()
@@ -104,7 +122,7 @@ class DeliveryRows(NamedTuple):
             dead=change.dead is not None,
             letter=change.no_longer_dead is not None,
         )
-        done, ids = self.execute(connection, statement, values).fetchone()
+        done, ids = self.execute_alone(connection, statement, values).fetchone()
         if not done:
             return None
         if change.refusal is not None:
@@ -134,7 +152,7 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
     return ReadDelivery(StoredDelivery(**named, kept=kept, acceptances=acceptances, proven=proven), owner)
 
 
-def route(row: tuple[Any, ...]) -> StoredRoute:
+def route(row: Sequence[Any]) -> StoredRoute:
     """Of the columns that `queries.ROUTE` selects."""
     name, topic, required, orphaned, state, reason, *counts = row
     return StoredRoute(

@@ -21,6 +21,10 @@ class PostgresLedger:
         self._database = database
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
+        """
+        Without asking for a standby: sums and how far they reach are lost together, and are counted again from the log.
+        """
+
         def within(connection: Connection) -> T:
             lock(connection, self._database)
             return work(PostgresLedgerRows(connection, self._database))

@@ -111,6 +111,10 @@ class NoticeTable:
         """In the order in which they were added, of each channel."""
         return await self._changes.read(_reader(_WAITING))
 
+    async def confirm(self) -> None:
+        """Asked before what waits is sent: it is kept for good, so that it never leaves again under another id."""
+        await self._changes.confirm()
+
     async def changes(self, channel: str) -> int:
         """Grows with every change of what waits for a channel: cheaper to ask for than what waits."""
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))

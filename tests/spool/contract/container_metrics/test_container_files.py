@@ -383,6 +383,7 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     container_rows = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await container_rows.find(id)
+    await container_rows.confirm()  # what was written is there for good
     assert {"one.parquet": file} == await container_rows.named(FILE, CLUSTER, ["one.parquet", "other"])
     found = {which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS}
     assert {rows.DUE: [file], rows.UNSENT: [file]} == {which: list(rows) for which, rows in found.items() if rows}

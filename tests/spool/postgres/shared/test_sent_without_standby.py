@@ -1,0 +1,185 @@
+"""Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from exporters.notifications.channel import Channel, Message
+from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.schedule import Schedule
+from exporters.probe import Probe
+from spool.container_files.files import ContainerFiles
+from spool.container_files.values import FILE
+from spool.deliveries.values import Settlement
+from spool.errors import NotThere, SpoolUnavailable
+from spool.postgres.container_contents import PostgresContents
+from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.database import Database, Unconfirmed
+from spool.postgres.deliveries.deliveries import PostgresDeliveries
+from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.leases import PostgresLeases
+from spool.postgres.log.log import PostgresLog
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.registry import Registry
+from spool.settings import LOCAL, ContainerSettings, SpoolSettings
+from tests.exporters.spools import ROUTE, SPEC, calls
+from tests.moved_clock import MovedClock
+from tests.spool.contract.registry.test_notices import NOTICE
+from tests.spool.postgres.shared.test_shared_container_files import announce, put
+from tests.spool.postgres.shared.test_standby_gone import strict
+from tests.spool.postgres.test_deliveries import Node
+from tests.spool.postgres.test_replication import WAITING
+from tests.spool.postgres_cluster import Server
+
+__all__ = ["strict"]
+
+pytestmark = pytest.mark.asyncio
+GONE = "the standby is gone"
+CUT = "SELECT count(*), coalesce(max(fence), 0) FROM {schema}.deliveries"
+
+
+@pytest_asyncio.fixture
+async def node(strict: Database) -> AsyncIterator[Node]:
+    """A gateway with ten records for a route; from now on its database needs a standby."""
+    strict.needs_standby = False
+    clock = MovedClock()
+    async with AsyncExitStack() as stack:
+        leases = PostgresLeases(strict, clock, name="a", version="0")
+        stack.push_async_callback(leases.close)
+        routes, settings = PostgresRoutes(strict), SpoolSettings(hold=0)
+        log = PostgresLog(strict, settings=settings, clock=clock, secret=b"s" * 32, routes=routes, durability=LOCAL)
+        await log.open()
+        stack.push_async_callback(log.close)
+        deliveries = PostgresDeliveries(strict, log=log, leases=leases, clock=clock)
+        opened = Node(log=log, deliveries=deliveries, clock=clock)
+        await deliveries.declare([SPEC])
+        await opened.add(calls(1, 10))
+        strict.needs_standby = True
+        yield opened
+        strict.needs_standby = False
+
+
+async def cut(database: Database) -> tuple[int, int]:
+    """How many deliveries there are, and how often one was taken."""
+    row = await database.read(lambda connection: connection.execute(database.sql(CUT)).fetchone())
+    assert row is not None
+    return row[0], row[1]
+
+
+async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
+    """The route says what it waits for, on every gateway, and goes on by itself."""
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await node.take()
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await node.deliveries.probe(ROUTE, now=node.clock.now(), max_suspects=1)
+    assert (0, 0) == await cut(strict)
+    assert f"waits: {GONE}: synchronous_standby_names is empty" == (await node.state()).reason
+    strict.needs_standby = False
+    await node.deliver(await node.taken())
+    assert None is (await node.state()).reason
+
+
+async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
+    """Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again."""
+    deliveries = node.deliveries
+    strict.needs_standby = False
+    await deliveries.unknown(await node.taken(max_records=5), reason="no answer")
+    await deliveries.set_aside(await node.taken(max_records=1), error="no", status="400")
+    [unknown], [dead] = await deliveries.unknowns(), await deliveries.dead()
+    strict.needs_standby = True
+    refused: list[Callable[[], Awaitable[object]]] = [
+        lambda: deliveries.resolve(unknown.id, sent=True),
+        lambda: deliveries.resolve(10**6, sent=True),
+        lambda: deliveries.dead_retry([dead.id]),
+        lambda: deliveries.dead_discard([10**6]),
+        lambda: deliveries.replay(ROUTE, since=0.0, until=1e12, dry_run=False),
+    ]
+    for ask in refused:
+        with pytest.raises(SpoolUnavailable, match=GONE):
+            await ask()
+    assert [unknown.id] == [one.id for one in await deliveries.unknowns()]
+    assert [dead.id] == [one.id for one in await deliveries.dead()]
+    strict.needs_standby = False
+    with pytest.raises(NotThere):
+        await deliveries.resolve(10**6, sent=True)
+    await deliveries.resolve(unknown.id, sent=True)
+
+
+async def test_what_was_taken_while_the_standby_went_is_not_sent(
+    node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
+) -> None:
+    """It is taken once more when a standby has it: under its key, and known not to have been sent."""
+    taking = asyncio.create_task(node.take())
+    while not await asyncio.to_thread(cluster.execute, f"{WAITING} AND application_name = 'tollhouse verbs'"):
+        pass
+    await asyncio.to_thread(cluster.change, synchronous_standby_names="")
+    with pytest.raises(Unconfirmed, match=GONE):
+        await taking
+    await waiting
+    [(key,)] = await strict.read(
+        lambda one: one.execute(strict.sql("SELECT idempotency_key FROM {schema}.deliveries")).fetchall()
+    )
+    strict.needs_standby = False
+    delivery = await node.taken()
+    assert (key, False, 10) == (delivery.idempotency_key, delivery.ambiguous, delivery.count)
+    strict.needs_standby = True
+    with pytest.raises(Unconfirmed, match=GONE):  # where its bytes begin is needed if it has to be sent again
+        await node.deliveries.mark(delivery, "7")
+    await node.deliveries.settle(delivery, Settlement(delivered=10))  # else it would be sent again under its key
+    assert 0 == (await node.state()).ambiguous
+
+
+async def test_container_files_are_taken_and_sent_where_a_standby_has_them(strict: Database) -> None:
+    """A sender hears that it is kept only then, because it may remove what it has."""
+    rows, contents = PostgresContainerRows(strict), PostgresContents(strict)
+    files = await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock())
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await announce(files, "a")
+    strict.needs_standby = False
+    one, two = [await announce(files, name) for name in ("one", "two")]
+    assert await put(files, one.id, b"metrics")
+    strict.needs_standby = True
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await put(files, two.id, b"metrics")
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await files.due(FILE, limit=9)
+    strict.needs_standby = False
+    assert [one.id] == [file.id for file in await files.due(FILE, limit=9)]
+
+
+class SentMessages(Channel):
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def stamp(self) -> object:
+        return None
+
+    async def send(self, message: Message) -> str:
+        self.sent.append(message)
+        return ""
+
+    async def probe(self) -> Probe:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_notice_leaves_where_a_standby_has_it(strict: Database) -> None:
+    """What it tells would be found again after the loss of the machine, and would leave under another id."""
+    clock = MovedClock()
+    registry = await Registry.open(PostgresRegistry(strict), secret=b"s" * 32, clock=clock)
+    await registry.notices.add([NOTICE], ["mail"])
+    channel = SentMessages()
+    sender = ChannelSender("mail", channel, Schedule(), registry.notices, clock)
+    with pytest.raises(SpoolUnavailable, match=GONE):
+        await sender.send_due()
+    assert [] == channel.sent
+    strict.needs_standby = False
+    await sender.send_due()
+    assert [[NOTICE]] == [list(message.notices) for message in channel.sent]
