@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+ASKED_TOO_MUCH = "asked_too_much"  # the type of the refusal of a question whose answer takes more than it may
+
 
 class Refusal(Exception):
     """

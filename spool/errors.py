@@ -86,6 +86,10 @@ class NotKept(Invalid):
     """The ledger keeps no sums fine enough for the question; the message names the border and what can be asked."""
 
 
+class AskedTooMuch(SpoolError):
+    """A question whose answer takes more than it may: the message says what to ask instead."""
+
+
 class AlreadyThere(NotAllowed):
     """The name is taken."""
 

@@ -26,6 +26,7 @@ def _costs(
     lists: List[Any],
     item: Schema,
     required: tuple[str, ...] = (),
+    in_turn: bool = False,
 ) -> Address:
     return Address(
         methods=("GET", "HEAD"),
@@ -38,6 +39,7 @@ def _costs(
         required=required,
         lists=lists,
         item=item,
+        in_turn=in_turn,
         refusals=READ,
     )
 
@@ -55,6 +57,7 @@ COSTS = (
         "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
         required=("start_date",),
         lists=costs.cost_list(DIMENSIONS),
+        in_turn=True,
         item={**OBJECT, "properties": _COST_ROW, "additionalProperties": {"type": ["string", "null"]}},
     ),
     _costs(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
+import orjson
 from aiohttp import web
 
 from gateway.addresses.operator import CONSOLE_PAGES, OPERATOR_ADDRESSES
@@ -45,7 +45,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         add(row.path, unguarded(row, services))
     if for_operators:
         version = services.operators.version
-        make_document: Callable[[], dict[str, Any]] = cache(partial(document, ADDRESSES, version=version))
+        make_document: Callable[[], bytes] = cache(lambda: orjson.dumps(document(ADDRESSES, version=version)))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
             add(row.path, unguarded(row, services))

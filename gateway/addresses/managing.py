@@ -27,6 +27,7 @@ def managing(
     item: type | Schema = OBJECT,
     may_be_empty: bool = False,
     repeated: tuple[str, ...] = (),
+    in_turn: bool = False,
 ) -> Address:
     """`group` is the part of the scope before the colon; the part behind it is the handler's name, unless given."""
     answers: Mapping[int, Content] = {200: gives} if gives else {}
@@ -46,5 +47,6 @@ def managing(
         lists=lists,
         item=item,
         repeated=repeated,
+        in_turn=in_turn,
         refusals=(*(WRITE if takes else READ), 404, 409),
     )

@@ -34,6 +34,7 @@ MCP_ROWS = (
         body=bytes,
         takes={JSON: OBJECT},
         max_bytes=MAX_BYTES,
+        in_turn=True,
         gives={200: {JSON: {"anyOf": [_MESSAGE, _FAILURE]}}, 202: {}},
         errors={JSON: {"anyOf": [ERROR, _FAILURE]}},
         refusals=(400, 401, 403, 404, 413, 415, 429, 500, 503),

@@ -108,6 +108,7 @@ def _call(
     gives: Mapping[str, Schema] | None = None,
     checks_query: bool = True,
     shows: str = WHOLE,
+    in_turn: bool = False,
 ) -> OperatorAddress:
     return OperatorAddress(
         methods=(method,),
@@ -125,6 +126,7 @@ def _call(
         repeated=repeated,
         checks_query=checks_query,
         shows=shows,
+        in_turn=in_turn,
     )
 
 
@@ -217,7 +219,7 @@ OPERATOR_ADDRESSES = (
           takes=spool.AcceptClock),
     _call("GET", "/records", VIEW_RECORDS, listing.list_records,
           "List the newest records or those of dates, open ones too",
-          lists=newest.RECORDS, shows=SLICED),
+          lists=newest.RECORDS, shows=SLICED, in_turn=True),
     _call("GET", "/rates", VIEW_RECORDS, newest.show_rates, "Records of each source in the last minute", shows=SLICED),
     _call("GET", "/tail", VIEW_RECORDS, live.tail, "Hear of records as they are committed",
           repeated=tuple(newest.RECORDS.filters), gives={EVENT_STREAM: TEXT}, shows=SLICED),
@@ -239,7 +241,7 @@ OPERATOR_ADDRESSES = (
           takes=streams.Resolution),
 
     _call("GET", "/billing", VIEW_COSTS, billing.preview, "What hours come to as billing drops",
-          required=("from", "to")),
+          required=("from", "to"), in_turn=True),
     _call("POST", "/billing/push", MODIFY_BILLING, billing.push, "Send hours as billing drops", takes=billing.Push),
 
     _call("GET", "/connections", VIEW_COSTS, connections.list_connections, "List billing connections",
@@ -256,7 +258,7 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month"),
 
     _call("POST", "/mcp", USE_ASSISTANTS, assistants.relay_mcp, "Answer a message of an assistant on stdio",
-          takes=assistants.McpLine),
+          takes=assistants.McpLine, in_turn=True),
 
     _call("GET", "/views", VIEW_COSTS, views.list_views, "List views", lists=view_lists.VIEWS, shows=SLICED),
     _call("POST", "/views", MODIFY_VIEWS_AND_BUDGETS, views.add_view, "Create a view", takes=NewView, status=201,
@@ -267,20 +269,21 @@ OPERATOR_ADDRESSES = (
     _call("DELETE", "/views/{id}", MODIFY_VIEWS_AND_BUDGETS, views.remove_view, "Delete a view", shows=SLICED),
 
     _call("GET", "/budgets", VIEW_COSTS, budgets.list_budgets, "List budgets", lists=budget_lists.BUDGETS,
-          shows=SLICED),
+          shows=SLICED, in_turn=True),
     _call("POST", "/budgets", MODIFY_VIEWS_AND_BUDGETS, budgets.add_budget, "Create a budget", takes=NewBudget,
           status=201, shows=SLICED),
     _call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, budgets.evaluate, "Evaluate all budgets now",
           takes=budgets.BudgetEvaluation),
-    _call("GET", "/budgets/{id}", VIEW_COSTS, budgets.show_budget, "Show a budget", repeated=("expand",), shows=SLICED),
+    _call("GET", "/budgets/{id}", VIEW_COSTS, budgets.show_budget, "Show a budget", repeated=("expand",), shows=SLICED,
+          in_turn=True),
     _call("PATCH", "/budgets/{id}", MODIFY_VIEWS_AND_BUDGETS, budgets.edit_budget, "Change a budget",
           takes=BudgetChanges, shows=SLICED),
     _call("DELETE", "/budgets/{id}", MODIFY_VIEWS_AND_BUDGETS, budgets.remove_budget, "Delete a budget and its alerts",
           required=("confirm",), shows=SLICED),
     _call("GET", "/budgets/{id}/owners", VIEW_COSTS, budgets.list_owners, "List the owners of a budget",
-          lists=budget_lists.OWNERS, shows=SLICED),
+          lists=budget_lists.OWNERS, shows=SLICED, in_turn=True),
     _call("GET", "/budgets/{id}/alerts", VIEW_COSTS, budgets.list_alerts, "List the alerts of a budget",
-          lists=budget_lists.ALERTS, shows=SLICED),
+          lists=budget_lists.ALERTS, shows=SLICED, in_turn=True),
 
     _call("GET", "/dead", VIEW_OPERATION, dead_letters.list_dead, "List dead letters", lists=dead_letters.DEAD),
     _call("GET", "/dead/{id}", VIEW_OPERATION, dead_letters.show_dead, "Show a dead letter's record"),
@@ -300,13 +303,13 @@ OPERATOR_ADDRESSES = (
 
     _call("GET", "/ledger", VIEW_COSTS, ledger.state, "How far the ledger reaches", shows=SLICED),
     _call("GET", "/report", VIEW_COSTS, report.report, "Costs by dimensions", optional=report.ONCE,
-          repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED),
+          repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
     _call("GET", "/comparison", VIEW_COSTS, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
-          repeated=comparison.REPEATED, shows=SLICED),
+          repeated=comparison.REPEATED, shows=SLICED, in_turn=True),
     _call("POST", "/allocation/diff", VIEW_COSTS, allocation_diff.diff_definition,
-          "What a month would become under a definition", takes=allocation_diff.DefinitionDraft),
+          "What a month would become under a definition", takes=allocation_diff.DefinitionDraft, in_turn=True),
     _call("POST", "/allocation/validate", VIEW_COSTS, allocation.validate_definition,
-          "What version a definition would become", takes=allocation.DraftToValidate),
+          "What version a definition would become", takes=allocation.DraftToValidate, in_turn=True),
     _call("POST", "/allocation/publish", MODIFY_DIMENSIONS, allocation.publish_definition, "Publish a definition",
           takes=allocation.DraftToPublish, status=201),
     _call("GET", "/allocation/versions", VIEW_COSTS, allocation.list_versions, "List versions of definitions",
@@ -341,7 +344,7 @@ OPERATOR_ADDRESSES = (
 
     _call("GET", "/reconciliation", VIEW_COSTS, reconciliation.reconciliation,
           "What was billed against what was counted",
-          optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}),
+          optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}, in_turn=True),
     _call("POST", "/ledger/rebuild", MODIFY_BILLING, ledger.rebuild, "Count anew what is kept",
           takes=ledger.Rebuild),
     _call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),
@@ -386,7 +389,7 @@ OPERATOR_ADDRESSES = (
           "List what recommendations can be filtered by", lists=recommendation_lists.RECOMMENDATION_DIMENSIONS,
           shows=SLICED),
     _call("GET", "/recommendation-check", VIEW_RECOMMENDATIONS, recommendations.check_savings,
-          "Look for savings now, and keep nothing", optional=("type", "filter"), shows=SLICED),
+          "Look for savings now, and keep nothing", optional=("type", "filter"), shows=SLICED, in_turn=True),
 
     _call("GET", "/notifications", VIEW_OPERATION, notifications.list_notifications, "List notifications",
           lists=notifications.NOTIFICATIONS),
@@ -411,7 +414,7 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/roles", ORGANIZATION_ADMINISTRATION, roles.list_roles, "List roles", lists=role_lists.ROLES),
     _call("POST", "/roles", ORGANIZATION_ADMINISTRATION, roles.add_role, "Create a role", takes=NewRole, status=201),
     _call("POST", "/roles/preview", ORGANIZATION_ADMINISTRATION, role_preview.preview_role,
-          "What a person or a draft of a role may do and see", takes=role_preview.RoleToPreview),
+          "What a person or a draft of a role may do and see", takes=role_preview.RoleToPreview, in_turn=True),
     _call("GET", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.show_role, "Show a role, by its id or its name"),
     _call("PATCH", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.edit_role, "Change a role", takes=RoleChanges),
     _call("DELETE", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.remove_role,

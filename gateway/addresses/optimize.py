@@ -54,12 +54,14 @@ def _optimize(
     takes: type | None = None,
     gives: Schema = OBJECT,
     lists: List[Any] | None = None,
+    in_turn: bool = False,
 ) -> Address:
     """`gives` is what is answered, or with `lists` a row of the page. The scope has the name of the handler."""
     return replace(
         managing(
             method, f"/v2/optimize{path}", handler, summary, group="optimize", endpoint="optimize", takes=takes,
             gives=None if lists else {JSON: gives}, lists=lists, item=gives,
+            in_turn=in_turn,
         ),
         name=f"optimize_{handler.__name__}",
     )  # fmt: skip
@@ -119,6 +121,6 @@ OPTIMIZE = (
     ),
     _optimize(
         "POST", "/check", recommendations.check, "Look for savings now, and keep nothing",
-        takes=recommendations.SavingsCheck, gives=closed({"check": _CHECK}),
+        takes=recommendations.SavingsCheck, gives=closed({"check": _CHECK}), in_turn=True,
     ),
 )  # fmt: skip

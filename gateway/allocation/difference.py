@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.allocation.definition import Definition, Dimension
 from gateway.allocation.evaluation import Decision, decisions
 from spool.ledger import money
 from spool.ledger.queries import CostRow
+from spool.ledger.sums import OTHER
 
 NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
 
@@ -37,16 +39,12 @@ class ElementDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionDifference:
+    """`elements` may be fewer than `element_count`: those that cost least are one then, OTHER."""
+
     dimension: Dimension
     elements: Sequence[ElementDifference]
-
-    @property
-    def state(self) -> str:
-        if any(each.before is None for each in self.elements):
-            return NEW
-        if any(each.after is None for each in self.elements):
-            return GONE
-        return CHANGED if any(each.before != each.after for each in self.elements) else UNCHANGED
+    element_count: int
+    state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,19 @@ def sources_of(*definitions: Definition) -> Sequence[str]:
     return tuple(dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources))
 
 
-def difference(before: Definition, after: Definition, sources: Sequence[str], rows: Sequence[CostRow]) -> Difference:
-    """Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first."""
+def difference(
+    before: Definition,
+    after: Definition,
+    sources: Sequence[str],
+    rows: Sequence[CostRow],
+    *,
+    most: int = sys.maxsize,
+    check: Callable[[], None] = lambda: None,
+) -> Difference:
+    """
+    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first, and
+    at most so many of a dimension. `check` is called between dimensions: it raises when the time is over.
+    """
     was = {each.dimension.id: each for each in decisions(before)}
     now = {each.dimension.id: each for each in decisions(after)}
     total = ElementSpend()
@@ -69,6 +78,7 @@ def difference(before: Definition, after: Definition, sources: Sequence[str], ro
         total.add(row)
     found = []
     for id in (*now, *(id for id in was if id not in now)):
+        check()
         old, new = _added_up(was.get(id), sources, rows), _added_up(now.get(id), sources, rows)
         elements = [
             ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
@@ -76,7 +86,10 @@ def difference(before: Definition, after: Definition, sources: Sequence[str], ro
         ]
         elements.sort(key=lambda each: (-_largest(each), each.element))
         dimension = (now.get(id) or was[id]).dimension
-        found.append(DimensionDifference(dimension=dimension, elements=elements))
+        count, state = len(elements), _state(elements)
+        if count > most:
+            elements[most - 1 :] = [_joined(elements[most - 1 :])]
+        found.append(DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state))
     return Difference(total=total, dimensions=found)
 
 
@@ -94,6 +107,30 @@ def _added_up(
 
 def _of(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:
     return None if sums is None else sums.get(element, ElementSpend())
+
+
+def _state(elements: Sequence[ElementDifference]) -> str:
+    if any(each.before is None for each in elements):
+        return NEW
+    if any(each.after is None for each in elements):
+        return GONE
+    return CHANGED if any(each.before != each.after for each in elements) else UNCHANGED
+
+
+def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
+    return ElementDifference(
+        element=OTHER,
+        before=_together([each.before for each in elements]),
+        after=_together([each.after for each in elements]),
+    )
+
+
+def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
+    """None where the dimension is not there: of all elements, or of none."""
+    there = [each for each in spends if each is not None]
+    if not there:
+        return None
+    return ElementSpend(cost=sum(each.cost for each in there), calls=sum(each.calls for each in there))
 
 
 def _largest(each: ElementDifference) -> int:

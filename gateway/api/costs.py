@@ -7,9 +7,11 @@ Cursors carry all parameters, so that the next page needs nothing else.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -21,10 +23,11 @@ from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
-from gateway.schemas import OBJECT, TEXT
+from gateway.schemas import OBJECT, TEXT, array
 from spool.errors import NotKept
+from spool.ledger.costs import cut, own_start
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
-from spool.listing import ListPage
+from spool.listing import ListPage, cut_page
 from spool.record import NS, rfc3339
 
 PAGE = 10_000
@@ -37,18 +40,41 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row as it is answered; `place` is unique."""
+    """A row before it is shown: of many, one page alone is."""
 
-    usage_date: str
-    place: str
-    amount: float  # to sort by; what is shown is exact
-    shown: Mapping[str, object]
+    query: CostQuery
+    row: CostRow
+    cost_type: str
+    measures: Sequence[str]
+
+    @property
+    def usage_date(self) -> str:
+        """The first day, or hour, of the row's period, also where the question begins later."""
+        return _usage_date(self.query.granularity, self.row.start)
+
+    @property
+    def place(self) -> str:
+        """Unique among the rows of a question."""
+        return orjson.dumps([self.usage_date, *self.row.group]).decode()
+
+    @property
+    def amount(self) -> float:
+        """To sort by; what is shown is exact."""
+        return float(amount(self.row, self.cost_type))
+
+    @property
+    def shown(self) -> Mapping[str, object]:
+        group = dict(zip(self.query.group_by, self.row.group, strict=True))
+        usage = {name: getattr(self.row, name) for name in self.measures}
+        field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
+        return {"usage_date": self.usage_date, field: amount(self.row, self.cost_type), **group, **usage}
 
 
 async def read_costs(request: KeyRequest[None]) -> Result:
     """
     `whole_since` is there where sums of before it may lack records that were gone before they were counted, `units`
-    where not money alone is asked for.
+    where not money alone is asked for. `cut_periods` are there where the question begins or ends within a period: the
+    rows of these have a part of it.
     """
     for name in request.http.query.getall("cost_type", ()):
         if name in REFUSED:
@@ -120,7 +146,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         filters=question | {name: Filter() for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
-        at_times={"whole_since": TEXT, "units": OBJECT},
+        at_times={"whole_since": TEXT, "units": OBJECT, "cut_periods": array(TEXT)},
     )
 
 
@@ -148,8 +174,9 @@ class _Rows:
             self.beside["whole_since"] = rfc3339(whole * NS)
         if measures or cost_type == USAGE_AMOUNT:
             self.beside["units"] = units(cost_type, measures)
-        rows = [_item(row, query.group_by, cost_type, measures) for row in found]
-        return await MemoryRows(rows).page(listed, replace(wanted, filters={}))
+        if cut_periods := [_time(start) for start in cut(query)]:
+            self.beside["cut_periods"] = cut_periods
+        return await asyncio.to_thread(_page, listed, wanted, [Item(query, row, cost_type, measures) for row in found])
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
@@ -218,18 +245,26 @@ def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]
     return include, exclude
 
 
-def _item(row: CostRow, group_by: Sequence[str], cost_type: str, measures: Sequence[str]) -> Item:
-    usage_date = rfc3339(int(row.start.timestamp()) * NS) or ""
-    text = amount(row, cost_type)
-    group = dict(zip(group_by, row.group, strict=True))
-    usage = {name: getattr(row, name) for name in measures}
-    field = USAGE_AMOUNT if cost_type == USAGE_AMOUNT else "cost"
-    return Item(
-        usage_date=usage_date,
-        place=orjson.dumps([usage_date, *row.group]).decode(),
-        amount=float(text),
-        shown={"usage_date": usage_date, field: text, **group, **usage},
+def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
+    sort, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
+    assert sort is not None and identity is not None
+    return cut_page(
+        rows,
+        value_of=sort,
+        identity_of=identity,
+        order=wanted.sort_order,
+        limit=wanted.limit,
+        position=wanted.position,
     )
+
+
+@lru_cache(1024)  # rows come by period, and many are of one
+def _usage_date(granularity: str, start: datetime) -> str:
+    return _time(own_start(granularity, start))
+
+
+def _time(when: datetime) -> str:
+    return rfc3339(int(when.timestamp()) * NS) or ""
 
 
 def _name(dimension: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from aiohttp import web
 
@@ -12,8 +12,9 @@ from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.monitoring.metrics import CONTENT_TYPE
 
-# Makes the OpenAPI document. Set on the operator's side alone: elsewhere health is a status without a body.
-DOCUMENT: web.AppKey[Callable[[], dict[str, Any]]] = web.AppKey("DOCUMENT")
+# Makes the OpenAPI document as JSON, once: it is large. Set on the operator's side alone: elsewhere health is a status
+# without a body.
+DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
 async def livez(request: KeyRequest[None]) -> web.Response:
@@ -35,7 +36,7 @@ async def metrics(request: KeyRequest[None]) -> web.Response:
 
 async def openapi(request: KeyRequest[None]) -> web.Response:
     """The document, without a key: it names nothing that is stored."""
-    return answers.uncached_json(request.http.app[DOCUMENT]())
+    return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
 
 
 async def nowhere(_: KeyRequest[None]) -> web.Response:

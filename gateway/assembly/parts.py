@@ -368,6 +368,7 @@ class Assembler:
             connections=self.operator_connections,
             event_streams=self.event_streams,
             settings=lambda: tuple(in_effect(self.config)),
+            answers=lambda: self.config.answers,
             max_views=lambda: self.config.views.max,
             role_limits=lambda: role_limits(self.config.roles),
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),

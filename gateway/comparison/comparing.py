@@ -13,9 +13,9 @@ from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.comparison.split import Driver, Group, Spending, split, together
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.counting import OTHER
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import RANGES, preceding, span
+from spool.ledger.sums import OTHER
 
 PREVIOUS = "previous"
 DEFAULT_TOP = 10

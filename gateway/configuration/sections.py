@@ -329,6 +329,36 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerSettings:
+    """How much one question about costs may take, and how many are worked on at once: [limits](limits.md#answers)."""
+
+    max_rows: int = setting(
+        10_000,
+        "rows of an answer in JSON that is not a page, and elements of a comparison of definitions",
+        edge="the largest stay, and one row has the rest: sums stay exact, and the answer says `truncated`",
+        least=100,
+    )
+    max_summed_rows: int = setting(
+        100_000,
+        "rows that a question adds up to: each period times each combination of what it groups by",
+        edge="422 with what to ask instead",
+        least=1000,
+    )
+    max_time: Duration = setting(
+        60.0,
+        "how long a question is worked on, and how long it waits for its turn",
+        edge="422 with what to ask instead; one that waits: 429 with `Retry-After`",
+        least=1,
+    )
+    at_once: int = setting(
+        2, "questions that are worked on at once, of one person or key one", edge="the others wait", least=1
+    )
+    max_waiting: int = setting(
+        16, "questions of one person or key that wait", edge="one more: 429 with `Retry-After`", least=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViewSettings:
     """Saved filters over the ledger: [views](views.md)."""
 
@@ -554,6 +584,7 @@ class Config:
     attribution: tuple[AttributionRule, ...] = setting((), "")
     sources: Mapping[str, SourceSettings] = setting({}, "")
     ledger: LedgerSettings = setting(LedgerSettings(), "")
+    answers: AnswerSettings = setting(AnswerSettings(), "")
     views: ViewSettings = setting(ViewSettings(), "")
     roles: RoleSettings = setting(RoleSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")

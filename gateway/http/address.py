@@ -8,7 +8,7 @@ Bodies are named by the types that decode them and lists by the lists themselves
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -37,7 +37,8 @@ REFUSALS: Mapping[int, str] = {
     410: "The device was revoked",
     413: "The body is over the limit that the message names",
     415: "The media type or the content coding is not taken here",
-    422: "The definition has faults: `errors` has each of them with its value and its path",
+    422: "The definition has faults: `errors` has each of them with its value and its path; or the question asks too "
+    "much: the message says what to ask instead",
     429: "Over a limit; Retry-After says when to repeat",
     500: "Tollhouse made a mistake",
     503: "Nothing was kept; Retry-After says when to repeat",
@@ -106,6 +107,7 @@ class Address:
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
     takes_idempotency_key: bool = False  # the header, which everywhere else is ignored
+    in_turn: bool = False  # it takes memory and processor time: answered in turn, within [answers]
 
     @property
     def status(self) -> int:
@@ -135,10 +137,15 @@ class Address:
     @property
     def documented_refusals(self) -> Mapping[int, str]:
         """What each status of `refusals` means."""
-        found = {status: REFUSALS[status] for status in self.refusals}
+        found = {status: REFUSALS[status] for status in self.given_refusals}
         if self.takes_idempotency_key:
             found[KEY_REUSED] = "The Idempotency-Key stands for another body; nothing of this one was kept"
         return found
+
+    @property
+    def given_refusals(self) -> Sequence[int]:
+        """`refusals`, with those of a question that asks too much."""
+        return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
     @property
     def operations(self) -> Mapping[str, str]:

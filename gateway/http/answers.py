@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from gateway.errors import Refusal
+from gateway.http.encoding import is_small, json_pieces
 from gateway.normalise.outcome import Reject
 from spool.log.values import Receipt
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
+CSV = "text/csv; charset=utf-8"
 CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json")
 RECEIPT = "Tollhouse-Receipt"
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # of a CSV, what answers in JSON say as `whole_since`
 
 MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more
 MAX_EXAMPLES = 3
 SLOW_S = 60.0  # in which a reader takes a piece
 
-_UNCACHED = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+UNCACHED: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 # HTTP status -> google.rpc.Code; everything else is UNKNOWN.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
@@ -49,16 +54,45 @@ def receipt_line(receipt: Receipt) -> str:
 
 
 def respond(
-    body: bytes, *, status: int = 200, content_type: str = JSON, receipt: Receipt | None = None
+    body: bytes,
+    *,
+    status: int = 200,
+    content_type: str = JSON,
+    receipt: Receipt | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    headers = {"Content-Type": content_type}
+    headers = {"Content-Type": content_type, **(headers or {})}
     if receipt is not None:
         headers[RECEIPT] = receipt_line(receipt)
     return web.Response(body=body, status=status, headers=headers)
 
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
+    """A small JSON answer; see `send_json` for any other."""
     return respond(orjson.dumps(value), status=status, receipt=receipt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """An answer that is never one text. Each piece is at most some hundred KiB: the loop waits for it."""
+
+    pieces: Iterable[bytes]
+    content_type: str
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: UNCACHED)
+
+
+async def send_json(
+    request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.StreamResponse:
+    """A JSON answer. What is larger than a slice is encoded and sent in pieces, and the loop gets its turn between."""
+    pieces = iter(json_pieces(value))
+    first = next(pieces)
+    second = next(pieces, None)
+    headers = {"Content-Type": JSON, **(headers or {})}
+    if second is None:
+        return web.Response(body=first, status=status, headers=headers)
+    return await _send(request, chain((first, second), pieces), status=status, headers=headers)
 
 
 async def send_pieces(request: web.Request, pieces: Iterable[bytes], *, content_type: str) -> web.StreamResponse:
@@ -67,12 +101,52 @@ async def send_pieces(request: web.Request, pieces: Iterable[bytes], *, content_
 
     A reader that stands still, or a piece that cannot be made, ends the connection without the end of the answer.
     """
-    response = web.StreamResponse(headers={"Content-Type": content_type, **_UNCACHED})
+    return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
+
+
+async def give(
+    request: web.Request,
+    answer: web.StreamResponse | Mapping[str, object] | Pieces,
+    *,
+    status: int,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """Send what a handler answers; `status` and `headers` are for a mapping, which becomes JSON."""
+    if isinstance(answer, web.StreamResponse):
+        return answer
+    if isinstance(answer, Pieces):
+        own = {"Content-Type": answer.content_type, **answer.headers}
+        return await _send(request, answer.pieces, status=answer.status, headers=own)
+    return await send_json(request, answer, status=status, headers=headers)
+
+
+async def encoded(
+    answer: web.StreamResponse | Mapping[str, object] | Pieces,
+    *,
+    status: int,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse | Mapping[str, object] | Pieces:
+    """A large answer as the bytes that `give` sends, made in a thread: while it is sent, nothing else of it is held."""
+    if isinstance(answer, web.StreamResponse):
+        return answer
+    if isinstance(answer, Pieces):
+        return replace(answer, pieces=await asyncio.to_thread(list, answer.pieces))
+    if is_small(answer):
+        return answer
+    made = await asyncio.to_thread(list, json_pieces(answer))
+    return Pieces(pieces=made, content_type=JSON, status=status, headers=headers or {})
+
+
+async def _send(
+    request: web.Request, pieces: Iterable[bytes], *, status: int, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request)
     try:
-        for piece in pieces:
+        for piece in pieces if request.method != "HEAD" else ():
             async with asyncio.timeout(SLOW_S):
                 await response.write(piece)
+            await asyncio.sleep(0)  # a write that finds room in the buffer does not let the loop turn
         await response.write_eof()
     except BaseException as error:
         if request.transport is not None:
@@ -83,12 +157,12 @@ async def send_pieces(request: web.Request, pieces: Iterable[bytes], *, content_
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A JSON answer that no cache keeps and no browser reinterprets."""
+    """A small JSON answer that no cache keeps and no browser reinterprets; see `send_json` for any other."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
         content_type="application/json",
-        headers={**_UNCACHED, **(headers or {})},
+        headers={**UNCACHED, **(headers or {})},
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.authentication.access import key_ended
-from gateway.errors import BadPayload, Refusal
+from gateway.errors import ASKED_TOO_MUCH, BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
@@ -26,6 +26,7 @@ from gateway.http.services import Services
 from gateway.monitoring.logs import where
 from gateway.monitoring.traces import SERVER
 from spool.errors import (
+    AskedTooMuch,
     Invalid,
     KeyEnded,
     NotAllowed,
@@ -60,7 +61,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
                 row = row_of.get(request.method)
                 if row is None:
                     return other_method(request)
-                response = _answer(row, await _handle(row, request, services))
+                response = await _handle(row, request, services)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
@@ -112,7 +113,7 @@ def unguarded(row: Address, services: Services) -> Handler:
         lease = services.receivers.budget.lease()
         asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, lease=lease)
         try:
-            return _answer(row, await row.handler(asked))
+            return await answers.give(request, await row.handler(asked), status=row.status)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
@@ -122,8 +123,8 @@ def unguarded(row: Address, services: Services) -> Handler:
     return enter
 
 
-async def _handle(row: Address, request: web.Request, services: Services) -> Result:
-    """Admit the request, read its body, and let the row's handler answer it."""
+async def _handle(row: Address, request: web.Request, services: Services) -> web.StreamResponse:
+    """Admit the request, read its body, let the row's handler answer it, and send that."""
     receivers = services.receivers
     if row.check is not None:
         row.check(request)
@@ -151,8 +152,20 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
         asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
-        async with confirmed(services.operators.registry, asks_change=asks_change):
-            return await row.handler(admitted)
+
+        async def work() -> Result:
+            async with confirmed(services.operators.registry, asks_change=asks_change):
+                return await row.handler(admitted)
+
+        async def send(result: Result) -> web.StreamResponse:
+            return await answers.give(request, result, status=row.status)
+
+        async def work_and_encode() -> Result:
+            return await answers.encoded(await work(), status=row.status)
+
+        if row.in_turn:
+            return await services.operators.questions.answer(f"key {bearer.name}", work_and_encode, send)
+        return await send(await work())
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:
@@ -180,10 +193,6 @@ def _decode(row: Address, body: bytes) -> object:
         raise BadPayload(f"The body is not what this address takes: {error}.") from None
 
 
-def _answer(row: Address, result: Result) -> web.StreamResponse:
-    return result if isinstance(result, web.StreamResponse) else answers.json_response(result, status=row.status)
-
-
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     """What the sender is told about an error. Only our own mistake is a 500, which reveals nothing of what was sent."""
     match error:
@@ -202,6 +211,8 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
             return registry_unavailable()
         case NotThere():
             return Refusal(404, "not_found", str(error))
+        case AskedTooMuch():
+            return Refusal(422, ASKED_TOO_MUCH, str(error))
         case Invalid():
             return Refusal(400, "invalid", str(error))
         case NotAllowed():

@@ -7,6 +7,7 @@ A `List` declares a root key, sort keys and filters. Its rows are in memory or i
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -96,8 +97,12 @@ async def envelope(
     """The whole answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
     wanted = _wanted(listed, query, secret)
     page = await rows.page(listed, wanted)
+
+    def shown() -> list[Mapping[str, object]]:
+        return [listed.show(row) for row in page.rows]
+
     return {
-        listed.root: [listed.show(row) for row in page.rows],
+        listed.root: await asyncio.to_thread(shown) if len(page.rows) > MAX_LIMIT else shown(),
         "pagination": {
             "page_count": math.ceil(page.total / wanted.limit),
             "item_count": len(page.rows),

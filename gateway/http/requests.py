@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
-from gateway.http.answers import JSON
+from gateway.http.answers import JSON, Pieces
 from gateway.http.budget import Lease
 from gateway.http.lists import List, Rows, envelope
 from gateway.http.services import ReceiverServices, Services
@@ -19,7 +19,8 @@ from spool.registry.operators import Actor
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
-Result: TypeAlias = "web.StreamResponse | Mapping[str, object]"  # a mapping becomes JSON under the row's own status
+# A mapping becomes JSON under the row's own status.
+Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
 
 

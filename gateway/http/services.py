@@ -21,6 +21,7 @@ from gateway.configuration.in_effect import SettingInEffect
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import (
     AllocationSettings,
+    AnswerSettings,
     BudgetSettings,
     Config,
     McpSettings,
@@ -38,6 +39,7 @@ from gateway.http.in_hand import RequestsInHand
 from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.tls import Certificate
+from gateway.http.questions import Questions
 from gateway.http.receiving import ReceivingSlots
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.deposits import Deposits
@@ -226,6 +228,7 @@ class OperatorServices:
     event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
+    answers: Callable[[], AnswerSettings] = AnswerSettings
     max_views: Callable[[], int] = lambda: ViewSettings().max
     role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
@@ -238,6 +241,7 @@ class OperatorServices:
     shared_sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
     tool_calls: ToolCalls = field(init=False, repr=False)
+    questions: Questions = field(init=False, repr=False)
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
 
@@ -246,6 +250,7 @@ class OperatorServices:
         self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.tool_calls = ToolCalls(self.clock, self.mcp)
+        self.questions = Questions(self.answers)
         self.published = Published(self.ledger)
         self.publishing = self._publishing()
         self.hosts = frozenset(host.lower() for host in self.hosts)

@@ -33,7 +33,7 @@ from gateway.mcp.resources import read_resource, resource_list, resource_templat
 from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, offered
-from spool.errors import NotAllowed, NotThere
+from spool.errors import AskedTooMuch, NotAllowed, NotThere
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
             given = await tool.run(arguments, asking)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
-    except (NotAllowed, NotThere) as error:
+    except (AskedTooMuch, NotAllowed, NotThere) as error:
         mistake = str(error)
     except Refusal as error:
         mistake = error.message

@@ -27,8 +27,9 @@ OPERATOR_REFUSALS: Mapping[int, str] = {
     409: "The name is taken, or the state of the thing does not allow it",
     413: "The body is too large",
     415: "The body is not application/json",
-    422: "The definition has faults: `errors` has each of them with its value and its path",
-    429: "Too many attempts; Retry-After says when to repeat",
+    422: "The definition has faults: `errors` has each of them with its value and its path; or the question asks too "
+    "much: the message says what to ask instead",
+    429: "Too many attempts or questions; Retry-After says when to repeat",
     503: "Tollhouse cannot do it now",
 }
 

@@ -18,11 +18,11 @@ from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
-from gateway.http.answers import uncached_json
+from gateway.http.answers import UNCACHED, encoded, give
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.forwarded import may_be_shared
-from gateway.http.requests import check_parameters
+from gateway.http.requests import Result, check_parameters
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
@@ -62,9 +62,20 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             admitted = await admit(request)  # who sends slowly has the rights of when all of it is here
             admitted.body = body
         asks_change = row.needs is not None and request.method not in SAFE_METHODS
-        async with confirmed(services.registry, asks_change=asks_change):
-            result = await row.handler(admitted)
-        return result if isinstance(result, web.StreamResponse) else uncached_json(result, row.status)
+
+        async def work() -> Result:
+            async with confirmed(services.registry, asks_change=asks_change):
+                return await row.handler(admitted)
+
+        async def send(result: Result) -> web.StreamResponse:
+            return await give(request, result, status=row.status, headers=UNCACHED)
+
+        async def work_and_encode() -> Result:
+            return await encoded(await work(), status=row.status, headers=UNCACHED)
+
+        if row.in_turn:
+            return await services.questions.answer(f"person {admitted.actor.name}", work_and_encode, send)
+        return await send(await work())
 
     return handle
 

@@ -10,10 +10,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.allocation.faults import InvalidDefinition
-from gateway.errors import Refusal
+from gateway.errors import ASKED_TOO_MUCH, Refusal
 from gateway.http.answers import uncached_json
 from spool.errors import (
     AlreadyThere,
+    AskedTooMuch,
     Invalid,
     NotAllowed,
     NotThere,
@@ -32,6 +33,7 @@ MAX_BODY_BYTES = 256 * 1024
 # The first class that matches counts: subclasses stand above their base classes.
 _STATUSES: tuple[tuple[type[SpoolError], int, str], ...] = (
     (NotThere, 404, "not_found"),
+    (AskedTooMuch, 422, ASKED_TOO_MUCH),
     (AlreadyThere, 409, "already_exists"),
     (Invalid, 400, "invalid"),
     (NotAllowed, 409, "not_allowed"),

@@ -204,6 +204,26 @@ def compare(facts: BothSides) -> Reconciliation:
     )  # fmt: skip
 
 
+def together(lines: Sequence[Line], *, name: str) -> Line:
+    """Lines as one; it has no state and no filter."""
+    found = Line(name=name)
+    for line in lines:
+        found.billed += line.billed
+        found.counted += line.counted
+        found.billed_tokens += line.billed_tokens
+        found.counted_tokens += line.counted_tokens
+        found.captured_tokens += line.captured_tokens
+        found.captured_money += line.captured_money
+        found.counted_calls += line.counted_calls
+        if line.billed_calls is not None:
+            found.billed_calls = (found.billed_calls or 0) + line.billed_calls
+        for part, amount in line.parts.items():
+            found.parts[part] += amount
+        for cause, amount in line.causes.items():
+            found.causes[cause] += amount
+    return found
+
+
 def _states(
     facts: BothSides,
     of_tokens: Mapping[int, str],

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
-from spool.ledger.periods import following
+from spool.ledger.limits import CHECK_EVERY, QuestionLimit
+from spool.ledger.periods import beginning, following
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, check_dimension
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 
+_NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _MONEY = ("cost", "reported", "estimated", "saved")
 
 
-def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
+def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None) -> list[CostRow]:
     """
     The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each period.
 
-    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is kept there.
+    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is kept there,
+    AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
     """
     for name in query.named:
         if name not in query.derived:
@@ -29,14 +32,20 @@ def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
     state = state_of(rows)
     asked = list(periods(query))
     kept.check(rows, state["hourly"], (moment.timestamp() for period in asked for moment in period))
-    found = []
+    found: list[CostRow] = []
     for start, end in asked:
         totals: dict[tuple[str | None, ...], _Total] = {}
         since, before = int(start.timestamp()), int(end.timestamp())
         for width, low, high in _spans(since, before, daily=state["daily"], hourly=state["hourly"]):
-            for each in rows.totals(width, low, high, query):
-                total = totals.setdefault(each.group, _Total())
+            for place, each in enumerate(rows.totals(width, low, high, query)):
+                total = totals.setdefault(query.shown(each.group), _Total())
                 total.add(each.status, each.cost_source, each.measures)
+                if limit is not None and place % CHECK_EVERY == 0:
+                    limit.check_rows(len(found) + len(totals))
+                    limit.check_time()
+        if limit is not None:
+            limit.check_rows(len(found) + len(totals))
+            limit.check_time()
         found += [total.row(start, group) for group, total in sorted(totals.items(), key=_order)]
     return found
 
@@ -51,6 +60,24 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
             end = min(following(start, query.granularity), until, key=_instant)
         yield start.astimezone(UTC), end.astimezone(UTC)
         start = end.astimezone(query.zone)
+
+
+def own_start(granularity: str, start: datetime) -> datetime:
+    """The first moment, in the same zone, of the period that begins or goes on at `start`."""
+    return start if granularity in _NEVER_CUT else beginning(start, granularity)
+
+
+def cut(query: CostQuery) -> Sequence[datetime]:
+    """The first moments of the periods that a query begins or ends in, so that its rows have a part of them alone."""
+    if query.granularity in _NEVER_CUT:
+        return ()
+    since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
+    first = own_start(query.granularity, since)
+    last = own_start(query.granularity, until - timedelta(microseconds=1))
+    found = [first] if _instant(first) < _instant(query.since) else []
+    if _instant(following(last, query.granularity)) > _instant(query.until) and last not in found:
+        found.append(last)
+    return found
 
 
 def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:

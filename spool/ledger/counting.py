@@ -12,10 +12,9 @@ from secrets import randbits
 from typing import Any
 
 from spool.ledger.rows import LedgerRows
-from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, Dimensions, HourlySums, Measures
+from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures
 
 WIDTHS = (HOUR_S, DAY_S)
-OTHER = "(other)"
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region")

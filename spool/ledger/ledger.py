@@ -13,12 +13,13 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
 from spool.ledger import counting, kept
 from spool.ledger.costs import costs
-from spool.ledger.counting import OTHER, Placement, state_of
+from spool.ledger.counting import Placement, state_of
 from spool.ledger.derived import Derived, DerivedDimensions
+from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
-from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
+from spool.ledger.sums import DAY_S, HOUR_S, OTHER, HourlySums
 from spool.ledger.token_sums import DaySum, sums_of_day
 from spool.ledger.usage_sums import UsageSum, usage_of_day
 from spool.log.protocols import ReadableLog
@@ -232,10 +233,14 @@ class Ledger:
             return await self._change(work)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum."""
+        """
+        Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum, AskedTooMuch
+        beyond the limit of the question that this is asked for.
+        """
         derived = {**self._derived, **query.derived}
         asked = replace(query, derived={name: derived[name] for name in query.named if name in derived})
-        return await self._read(lambda rows: costs(rows, asked))
+        limit = limit_of_question()
+        return await self._read(lambda rows: costs(rows, asked, limit))
 
     async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""

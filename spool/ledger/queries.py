@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from spool.ledger.derived import DerivedDimensions
-from spool.ledger.sums import COUNTS, LATENCY, MONEY
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 
 DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
@@ -25,6 +25,7 @@ COST_TYPES = {
     "saved_cost": "saved",
 }
 
+Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
 Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
 
 
@@ -39,7 +40,8 @@ class CostQuery:
     `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was not asked
     for may be 0, and saves its part of the work.
 
-    `derived` are dimensions that this question knows beside those of the ledger.
+    `derived` are dimensions that this question knows beside those of the ledger. With `kept`, all other groups are one:
+    OTHER in each place.
     """
 
     since: datetime
@@ -51,6 +53,11 @@ class CostQuery:
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
     derived: DerivedDimensions = field(default_factory=dict)
+    kept: frozenset[Group] | None = None
+
+    def shown(self, group: Group) -> Group:
+        """What the sums of a group are added to."""
+        return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
     @property
     def named(self) -> Sequence[str]:

@@ -19,6 +19,7 @@ from spool.processing import mode_of
 from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 
 HOUR_S = 3600
+OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
 DAY_S = 24 * HOUR_S
 _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed

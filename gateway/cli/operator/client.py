@@ -10,12 +10,12 @@ import functools
 import getpass
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -27,6 +27,8 @@ from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.sections import Config, ConfigError
 from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
+
+T = TypeVar("T")
 
 PATIENCE_S = 5.0
 TURN_S = 40.0  # for the data directory: a server that stops has it for half a minute, other commands for some seconds
@@ -49,37 +51,54 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> dict[str, Any]:
         """One call of the operator API. The command ends when it is refused or not answered."""
-        try:
-            status, payload = asyncio.run(self.ask(method, path, body=body, query=query))
-        except ConfigError as error:
-            fail("; ".join(error.problems), 2)
-        except TimeoutError:
-            fail(f"Tollhouse did not answer within {ANSWER_S:.0f} s; look at its log and at /livez")
-        except (SpoolError, OSError) as error:
-            fail(str(error))
-        except aiohttp.ClientError as error:
-            fail(f"Tollhouse did not answer ({error}); try again")
+        status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
-            fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
+            refuse(status, payload)
         return payload
+
+    def answer(
+        self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, dict[str, Any]]:
+        """As `request`, with the status of a refusal."""
+        return _answered(self.ask(method, path, body=body, query=query))
+
+    def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
+        """Write what a call answers as it comes; its headers. The command ends when it is refused or not answered."""
+        return _answered(self._copy(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, dict[str, Any]]:
         """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
-        parameters = f"?{urlencode(query)}" if query else ""
-        url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         headers = self._headers
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = None if body is None else orjson.dumps(body)
+        async with self._asked(method, path, query, headers, data) as response:
+            return response.status, orjson.loads(await response.read())
+
+    async def _copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
+        async with self._asked("GET", path, query, self._headers, None) as response:
+            if response.status >= 400:
+                refuse(response.status, orjson.loads(await response.read()))
+            async for piece in response.content.iter_any():
+                to.write(piece)
+            to.flush()
+            return dict(response.headers)
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, query: Sequence[tuple[str, str]], headers: dict[str, str], data: bytes | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        parameters = f"?{urlencode(query)}" if query else ""
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=PATIENCE_S)
         async with (
             _socket(self.config, names_routes=self.has_file) as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
             session.request(method, url, headers=headers, data=data) as response,
         ):
-            return response.status, orjson.loads(await response.read())
+            yield response
 
     async def events(self, path: str, *, query: Sequence[tuple[str, str]] = ()) -> AsyncIterator[tuple[str, Any]]:
         """
@@ -97,7 +116,7 @@ class OperatorClient:
             session.get(url, headers=self._headers) as response,
         ):
             if response.status >= 400:
-                fail(orjson.loads(await response.read())["error"]["message"], 2 if response.status in WRONG_USE else 1)
+                refuse(response.status, orjson.loads(await response.read()))
             yield OPENED, None
             name = ""
             async for line in response.content:
@@ -110,6 +129,25 @@ class OperatorClient:
     @property
     def _headers(self) -> dict[str, str]:
         return {AS: quote(self.actor)}
+
+
+def refuse(status: int, payload: dict[str, Any]) -> NoReturn:
+    """End the command as a refusal says."""
+    fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
+
+
+def _answered(call: Coroutine[Any, Any, T]) -> T:
+    """What a call answers. The command ends when it does not."""
+    try:
+        return asyncio.run(call)
+    except ConfigError as error:
+        fail("; ".join(error.problems), 2)
+    except TimeoutError:
+        fail(f"Tollhouse did not answer within {ANSWER_S:.0f} s; look at its log and at /livez")
+    except (SpoolError, OSError) as error:
+        fail(str(error))
+    except aiohttp.ClientError as error:
+        fail(f"Tollhouse did not answer ({error}); try again")
 
 
 @asynccontextmanager

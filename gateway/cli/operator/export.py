@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from datetime import date
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
 from exporters.destinations import focus as focus_rows
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.errors import ASKED_TOO_MUCH
 
 
 @click.group()
@@ -42,9 +45,8 @@ def focus(
     parts = [focus_rows.header()]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
-        span = [("from", day), ("to", day), ("per", "hourly")]
-        payload = client.request("GET", "/report", query=[*span, *by])
-        parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"], tags), account=account))
+        for rows in _rows(client, day, by):
+            parts.append(focus_rows.lines(focus_rows.of_report(rows, tags), account=account))
     try:
         if output is None:
             sys.stdout.buffer.write(b"".join(parts))
@@ -58,8 +60,25 @@ def _days(client: OperatorClient, first: date, last: date) -> list[str]:
     """The days of the span on which anything happened, in order. Says on stderr if sums of them may lack records."""
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
     payload = client.request("GET", "/report", query=span)
-    warn_of_lacking(payload["report"])
+    warn_of_lacking(payload["report"]["whole_since"])
     return sorted({str(row["period"])[:10] for row in payload["rows"]})
+
+
+def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterator[Any]:
+    """The rows of a day; of one that is too much for one answer, an hour at a time."""
+    status, payload = client.answer("GET", "/report", query=[("from", day), ("to", day), ("per", "hourly"), *by])
+    if status == 200 and not payload["report"]["truncated"]:
+        yield payload["rows"]
+        return
+    if status != 200 and payload["error"]["type"] != ASKED_TOO_MUCH:
+        refuse(status, payload)
+    for hour in range(24):
+        start = datetime.fromisoformat(day) + timedelta(hours=hour)
+        span = [("from", start.isoformat()), ("to", (start + timedelta(hours=1)).isoformat()), ("per", "hourly")]
+        payload = client.request("GET", "/report", query=[*span, *by])
+        if payload["report"]["truncated"]:
+            fail(f"an hour of {day} has {payload['report']['row_count']} rows: raise answers.max_rows")
+        yield payload["rows"]
 
 
 def _day(name: str, text: str) -> date:

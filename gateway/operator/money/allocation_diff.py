@@ -12,9 +12,13 @@ from gateway.allocation.language import joined, parse
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
-from spool.errors import Invalid
+from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
+from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+
+DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
+LEAST_ELEMENTS = 20  # of a dimension, however many there are
 
 
 class DefinitionDraft(RequestBody):
@@ -32,7 +36,8 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     """
     Everything closed by now: the ledger catches up first. Nothing is kept or published.
 
-    Elements of a dimension add up to `total`, before and after. `border` says since when there is something to look at.
+    Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that cost
+    least. `border` says since when there is something to look at.
     """
     services, given = request.services, request.body
     ledger, limits = services.ledger, services.allocation_limits()
@@ -47,7 +52,18 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     rows = await ledger.costs(
         CostQuery(since=since, until=until, granularity=TOTAL, group_by=sources, measures=("cost", "calls"))
     )
-    found = await asyncio.to_thread(difference, before, drafted, sources, rows)
+    section = services.answers()
+    decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
+    if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
+        raise AskedTooMuch(
+            f"{len(rows)} combinations of values in this month for {len(drafted.dimensions)} dimensions are more than "
+            f"{DECISIONS_OF_A_ROW} times answers.max_summed_rows: try fewer dimensions at once, or an earlier month"
+        )
+    most = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
+    limit = limit_of_question()
+    found = await asyncio.to_thread(
+        difference, before, drafted, sources, rows, most=most, check=limit.check_time if limit else lambda: None
+    )
     whole = await ledger.whole_since()
     return {
         "diff": {
@@ -55,6 +71,7 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": shown(await border(ledger, sources_of(drafted))),
+            "truncated": any(each.element_count > len(each.elements) for each in found.dimensions),
         },
         "dimensions": _dimensions(found),
         "total": _spend(found.total),
@@ -67,6 +84,7 @@ def _dimensions(found: Difference) -> list[Mapping[str, object]]:
             "id": each.dimension.id,
             "name": each.dimension.name,
             "state": each.state,
+            "element_count": each.element_count,
             "elements": [
                 {
                     "element": element.element or None,

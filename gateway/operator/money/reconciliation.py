@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from aiohttp import web
-
+from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
 from gateway.operator.body import moment
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.cells import PARTS
 from gateway.reconciliation.claims import Claim
-from gateway.reconciliation.comparing import DAY, LEVELS, Line, Reconciliation
+from gateway.reconciliation.comparing import DAY, LEVELS, Line, Reconciliation, together
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
 from spool import providers
-from spool.csv_cells import csv_lines
+from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.sums import OTHER
 from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
 FORMATS = ("json", "csv")
+LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
 MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
@@ -54,22 +57,33 @@ async def reconciliation(request: OperatorRequest[None]) -> Result:
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     whole = await request.services.ledger.whole_since()
-    payload = {
+    most = sys.maxsize
+    if form != "csv":
+        most = max(LEAST_ROWS, request.services.answers().max_rows // max(1, len(found.providers)))
+    shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
+    payload: dict[str, Any] = {
         "reconciliation": {
             "month": found.month.name, "by": by,
             "from": moment(found.month.start), "to": moment(found.month.end),
             "whole_since": moment(whole) if found.month.start < whole else None,
+            "truncated": any(each["truncated"] for each in shown),
         },
-        "providers": [_provider(each, by) for each in found.providers],
+        "providers": shown,
         "without_statement": [{"provider": name or None, "counted": money.text(cost)}
                               for name, cost in found.without.items()],
     }  # fmt: skip
     if form == "csv":
-        return web.Response(text=as_csv(payload), content_type="text/csv", charset="utf-8")
+        headers = {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if found.month.start < whole else UNCACHED
+        return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
     return payload
 
 
-def _provider(found: Reconciliation, by: str) -> Mapping[str, object]:
+def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
+    """At most so many rows, the others as one: they still add up to `total`; and at most so many names of a kind."""
+    lines = found.lines(by)
+    shown = lines if len(lines) <= most else [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
+    lists: list[Sequence[object]] = [found.claims, found.renamed, found.overrides, found.owners]
+    lists += [*found.only_billed.values(), *found.only_counted.values()]
     return {
         "provider": found.provider,
         "sources": list(found.sources),
@@ -78,15 +92,17 @@ def _provider(found: Reconciliation, by: str) -> Mapping[str, object]:
         "finest": found.finest,
         "has_money": found.has_money,
         "total": _shown(found.total, ""),
-        "rows": [_shown(line, by) for line in found.lines(by)],
-        "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims],
-        "only_billed": dict(found.only_billed),
-        "only_counted": dict(found.only_counted),
-        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed],
+        "rows": [_shown(line, by) for line in shown],
+        "row_count": len(lines),
+        "truncated": len(shown) < len(lines) or any(len(each) > most for each in lists),
+        "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims[:most]],
+        "only_billed": {name: each[:most] for name, each in found.only_billed.items()},
+        "only_counted": {name: each[:most] for name, each in found.only_counted.items()},
+        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed[:most]],
         "suggestions": [
-            *({"kind": "prices.override", "model": each.model, "toml": each.toml} for each in found.overrides),
+            *({"kind": "prices.override", "model": each.model, "toml": each.toml} for each in found.overrides[:most]),
             *({"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
-              for each in found.owners),
+              for each in found.owners[:most]),
         ],
     }  # fmt: skip
 
@@ -126,12 +142,8 @@ def _cause(claim: Claim) -> Mapping[str, object]:
     }
 
 
-def as_csv(payload: Mapping[str, Any]) -> str:
-    """The rows of every provider, and a row `total` of each."""
-    return csv_lines(chain([COLUMNS], _lines(payload["providers"])))
-
-
 def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
+    """The rows of every provider, and a row `total` of each."""
     for provider in providers:
         for row in (*provider["rows"], {**provider["total"], "name": "total"}):
             yield _cells(provider["provider"], row)

@@ -7,33 +7,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
+from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
-
-from aiohttp import web
 
 from gateway.api import costs
 from gateway.api.measures import USAGE, billed_tokens, per
 from gateway.comparison.comparing import PREVIOUS
+from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
 from gateway.operator.body import moment
+from gateway.operator.money.kept_groups import MONEY, fitting, largest
 from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
-from spool.csv_cells import csv_lines
+from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
-from spool.ledger import money
-from spool.ledger.costs import combined, periods
-from spool.ledger.counting import OTHER
+from spool.ledger.costs import combined, cut, own_start, periods
 from spool.ledger.latency import percentile_ms
-from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, within
+from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group, within
 from spool.ledger.ranges import RANGES, preceding, span
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+from spool.record import NS, rfc3339
 from spool.registry.texts import check_one_of
 
-MONEY = ("cost", "reported", "estimated", "saved")
 SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
@@ -43,8 +43,7 @@ ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", 
 FORMATS = ("json", "csv")
 MAX_TOP = 1000
 
-_Group = tuple[str | None, ...]
-_Place = tuple[int, _Group]  # of a row: which period, and which group
+_Place = tuple[int, Group]  # of a row: which period, and which group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,45 +55,62 @@ class _Question:
     top_by: str
     as_csv: bool
 
+    @cached_property
+    def starts(self) -> Sequence[datetime]:
+        return [start for start, _ in periods(self.query)]
+
 
 async def report(request: OperatorRequest[None]) -> Result:
     """
     The costs of everything closed by now: the ledger catches up first.
 
     `whole_since` is given where sums of the report may lack records that were gone before they were counted. `total`
-    is over all rows; a period of the time before that has no counterpart is in it alone.
+    is over all rows; a period of the time before that has no counterpart is in it alone. A period of `cut_periods` is
+    one that the question begins or ends in. JSON has at most answers.max_rows: where there are more, `truncated` says
+    that groups were added up as OTHER; CSV has all of them.
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
     known = ledger.dimensions()
     question = await _question(request, known)
     query, previous = question.query, question.previous
+    if question.top is not None:
+        kept = await _largest(ledger, question, question.top)
+        query, previous = replace(query, kept=kept), previous and replace(previous, kept=kept)
+        question = replace(question, query=query, previous=previous)
     now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
     whole = await ledger.whole_since()
     since = (previous or query).since
-    payload = {
+    most = None if question.as_csv else request.services.answers().max_rows
+    answer = await asyncio.to_thread(_answer, question, now, before, most)
+    payload: dict[str, Any] = {
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "per": query.granularity, "show": list(question.show), "top": question.top,
             "dimensions": list(known), "names": {each.name: each.label for each in ledger.derived()},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "cut_periods": [start.isoformat() for start in cut(query)],
+            "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
-        **await asyncio.to_thread(_answer, question, now, before),
+        "rows": answer.rows, "total": answer.total, "latency": answer.latency,
     }  # fmt: skip
     if not question.as_csv:
-        return payload
-    headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
-    return web.Response(text=as_csv(payload), content_type="text/csv", charset="utf-8", headers=headers)
+        return {**payload, "rows": await asyncio.to_thread(list, answer.rows)}
+    headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
+    if since.timestamp() < whole:
+        headers[WHOLE_SINCE] = rfc3339(whole * NS) or ""
+    return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
 
 
-def as_csv(payload: Mapping[str, Any]) -> str:
+def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """The rows of a report; the same columns whether there are any or not."""
     asked = payload["report"]
     measures = [*asked["show"], *(f"previous_{name}" for name in (asked["show"] if asked["previous"] else ()))]
     names = [*columns(asked), *measures]
-    return csv_lines(chain([names], (_csv_row(row, names) for row in payload["rows"])))
+    yield names
+    yield from (_csv_row(row, names) for row in payload["rows"])
 
 
 def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
@@ -200,71 +216,79 @@ def _zone(name: str) -> ZoneInfo:
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]) -> dict[str, object]:
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """`rows` are made one by one. `row_count` is how many there are before `is_truncated` made them fewer."""
+
+    rows: Iterable[dict[str, object]]
+    row_count: int
+    is_truncated: bool
+    total: dict[str, object]
+    latency: dict[str, int | None]
+
+
+async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> frozenset[Group]:
+    query = question.query
+    sizes = await ledger.costs(replace(query, granularity=TOTAL, measures=(question.top_by,)))
+    return await asyncio.to_thread(largest, sizes, top, by=question.top_by, dimensions=len(query.group_by))
+
+
+def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow], most: int | None) -> _Answer:
+    """With `most`, a report of more rows shows its largest groups alone, and the others as one."""
     epoch = datetime.fromtimestamp(0, UTC)
     total = combined(now, start=epoch, group=())
     was = None if question.previous is None else combined(before, start=epoch, group=())
-    return {
-        "rows": list(_rows(question, now, before)),
-        "total": _beside(question, total, was),
-        "latency": _latency(total.latency),
-    }
+    places = _placed_rows(question, now, before)
+    count, kept = len(places), None
+    if most is not None:
+        kept = fitting(now, places, most, by=question.top_by)
+    if kept is not None:
+        folded = replace(question.query, kept=kept)
+        now, before = ([replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before))
+        places = _placed_rows(question, now, before)
+    return _Answer(
+        rows=(_row(question, place, *places[place]) for place in sorted(places, key=_order)),
+        row_count=count,
+        is_truncated=kept is not None,
+        total=_beside(question, total, was),
+        latency=_latency(total.latency),
+    )
 
 
-def _rows(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]) -> Iterator[dict[str, object]]:
-    """By period, then by group, the other groups last."""
-    folded = _folding(question, now)
-    starts = [start for start, _ in periods(question.query)]
-    current = _placed(starts, now, folded)
-    earlier: Mapping[_Place, Sequence[CostRow]] = {}
+def _placed_rows(
+    question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]
+) -> dict[_Place, tuple[list[CostRow], list[CostRow]]]:
+    """By place, the rows of the time and of the time before. A period of that without a counterpart has no place."""
+    found: dict[_Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
+    starts = {start: index for index, (start, _) in enumerate(periods(question.query))}
+    for row in now:
+        found[starts[row.start], row.group][0].append(row)
     if question.previous is not None:
-        earlier = _placed([start for start, _ in periods(question.previous)], before, folded)
-    for place in sorted({*current, *earlier}, key=_order):
-        index, group = place
-        if index >= len(starts):
-            continue
-        row = combined(current.get(place, ()), start=starts[index], group=group)
-        was = None
-        if question.previous is not None:
-            was = combined(earlier.get(place, ()), start=starts[index], group=group)
-        period = {}
-        if question.query.granularity != TOTAL:
-            period = {"period": row.start.astimezone(question.query.zone).isoformat()}
-        names = dict(zip(question.query.group_by, group, strict=True))
-        yield {**period, **names, **_beside(question, row, was)}
+        earlier = {start: index for index, (start, _) in enumerate(periods(question.previous))}
+        for row in before:
+            if earlier[row.start] < len(starts):
+                found[earlier[row.start], row.group][1].append(row)
+    return dict(found)
 
 
-def _folding(question: _Question, rows: Sequence[CostRow]) -> Callable[[_Group], _Group]:
-    """What a group is shown as: the largest over all periods as themselves, and so the unknown one; else OTHER."""
-    if question.top is None:
-        return lambda group: group
-    sizes: dict[_Group, int] = defaultdict(int)
-    for row in rows:
-        value = getattr(row, question.top_by)
-        sizes[row.group] += money.units(value) if question.top_by in MONEY else value
-    unknown: _Group = (None,) * len(question.query.group_by)
-    kept = {unknown, *sorted(sizes, key=lambda group: (-sizes[group], _texts(group)))[: question.top]}
-    other: _Group = (OTHER,) * len(unknown)
-    return lambda group: group if group in kept else other
-
-
-def _placed(
-    starts: Sequence[datetime], rows: Sequence[CostRow], folded: Callable[[_Group], _Group]
-) -> Mapping[_Place, Sequence[CostRow]]:
-    index = {start: place for place, start in enumerate(starts)}
-    found: dict[_Place, list[CostRow]] = defaultdict(list)
-    for row in rows:
-        found[index[row.start], folded(row.group)].append(row)
-    return found
+def _row(question: _Question, place: _Place, now: Sequence[CostRow], before: Sequence[CostRow]) -> dict[str, object]:
+    index, group = place
+    query = question.query
+    start = question.starts[index]
+    row = combined(now, start=start, group=group)
+    was = None if question.previous is None else combined(before, start=start, group=group)
+    period = (
+        {}
+        if query.granularity == TOTAL
+        else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
+    )
+    return {**period, **dict(zip(query.group_by, group, strict=True)), **_beside(question, row, was)}
 
 
 def _order(place: _Place) -> tuple[int, bool, Sequence[str]]:
+    """By period, then by group, the other groups last."""
     index, group = place
-    return index, bool(group) and set(group) == {OTHER}, _texts(group)
-
-
-def _texts(group: _Group) -> Sequence[str]:
-    return [value or "" for value in group]
+    return index, bool(group) and set(group) == {OTHER}, [value or "" for value in group]
 
 
 def _beside(question: _Question, row: CostRow, was: CostRow | None) -> dict[str, object]:

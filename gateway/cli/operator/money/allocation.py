@@ -41,7 +41,7 @@ def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json
     if as_json:
         show_json(payload)
         return
-    warn_of_lacking(payload["diff"])
+    warn_of_lacking(payload["diff"]["whole_since"])
     _show_border(payload["diff"]["border"])
     for dimension in payload["dimensions"]:
         _show_dimension(dimension, payload["total"])

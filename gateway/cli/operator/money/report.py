@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -13,11 +14,12 @@ from gateway.cli.output import show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS
 from gateway.comparison.split import PARTS
-from gateway.operator.money.report import LATENCY, MAX_TOP, MEASURES, MONEY, PERCENTILES, SUMS, as_csv, columns
-from spool.ledger.counting import OTHER
+from gateway.http.answers import WHOLE_SINCE
+from gateway.operator.money.kept_groups import MONEY
+from gateway.operator.money.report import LATENCY, MAX_TOP, MEASURES, PERCENTILES, SUMS, columns
 from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
-from spool.ledger.sums import LATENCY_EDGES_MS
+from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 
 _BY = (
     f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
@@ -91,6 +93,10 @@ def report(
     query = [(name, str(value)) for name, value in once.items() if value is not None]
     by = by or ("model",)
     query += [("by", name) for name in by] + [("where", term) for term in where] + [("show", name) for name in show]
+    if form == "csv":
+        told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
+        warn_of_lacking(told.get(WHOLE_SINCE))
+        return
     payload = client.request("GET", "/report" if against is None else "/comparison", query=query)
     if form == "json":
         show_json(payload)
@@ -98,11 +104,11 @@ def report(
     if against is not None:
         _show_change(payload)
         return
-    warn_of_lacking(payload["report"])
-    if form == "csv":
-        click.echo(as_csv(payload), nl=False)
-    else:
-        _show(payload, payload["report"]["show"] if show else shown)
+    warn_of_lacking(payload["report"]["whole_since"])
+    _show(payload, payload["report"]["show"] if show else shown)
+    if payload["report"]["truncated"]:
+        rows = payload["report"]["row_count"]
+        click.echo(f"of {rows:,} rows the largest groups are shown, the others as {OTHER}; --csv has all", err=True)
 
 
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
@@ -121,7 +127,7 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
 
 def _show_change(payload: Mapping[str, Any]) -> None:
     asked, total = payload["comparison"], payload["total"]
-    warn_of_lacking(asked)
+    warn_of_lacking(asked["whole_since"])
     before = asked["against"]
     click.echo(f"{asked['from']} to {asked['to']}, against {before['from']} to {before['to']}")
     names = asked["by"]
@@ -137,9 +143,9 @@ def _show_change(payload: Mapping[str, Any]) -> None:
         click.echo(f"{unpriced:,} calls of the two times have no known cost and count as 0", err=True)
 
 
-def warn_of_lacking(asked: Mapping[str, Any]) -> None:
-    if asked["whole_since"]:
-        lacking = f"sums of before {asked['whole_since']} may lack records: these were gone when the ledger was counted"
+def warn_of_lacking(since: str | None) -> None:
+    if since:
+        lacking = f"sums of before {since} may lack records: these were gone when the ledger was counted"
         click.echo(lacking, err=True)
 
 

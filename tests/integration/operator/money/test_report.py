@@ -15,7 +15,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.mounts import OPERATOR_API
-from gateway.operator.money.report import as_csv
+from gateway.operator.money.report import csv_rows
+from spool.csv_cells import csv_lines
 from spool.engines import MEMORY, SQLITE
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
@@ -180,7 +181,7 @@ async def test_titles_of_columns_are_cells() -> None:
     """A dimension has the name that its definition gives it."""
     name = "User:Defined:=cmd\r=cmd"
     asked = {"show": ["cost"], "previous": None, "per": "total", "by": [name, "=cmd"]}
-    text = as_csv({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]})
+    text = csv_lines(csv_rows({"report": asked, "rows": [{name: "a", "=cmd": None, "cost": "-1.5"}]}))
     assert "User:Defined:=cmd =cmd,'=cmd,cost\na,,-1.5\n" == text
 
 

@@ -13,7 +13,8 @@ from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.operator.money.reconciliation import FORMATS, as_csv
+from gateway.http.answers import WHOLE_SINCE
+from gateway.operator.money.reconciliation import FORMATS
 from gateway.reconciliation.cells import PARTS
 from gateway.reconciliation.comparing import DAY, LEVELS
 
@@ -37,14 +38,15 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]
+    if form == "csv":
+        told = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
+        warn_of_lacking(told.get(WHOLE_SINCE))
+        return
     payload = client.request("GET", "/reconciliation", query=query)
     if form == "json":
         show_json(payload)
         return
-    warn_of_lacking(payload["reconciliation"])
-    if form == "csv":
-        sys.stdout.write(as_csv(payload))
-        return
+    warn_of_lacking(payload["reconciliation"]["whole_since"])
     for found in payload["providers"]:
         _show(found, payload["reconciliation"]["month"], by)
     for other in payload["without_statement"]:

@@ -1,0 +1,137 @@
+"""Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to ask."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import AllocationSettings, AnswerSettings
+from gateway.mounts import OPERATOR_API
+from spool.engines import MEMORY, SQLITE
+from spool.ledger.sums import HOUR_S, OTHER
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.many_sums import fill
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+FIRST = datetime(2026, 9, 20, tzinfo=UTC)
+USERS, HOURS = 60, 40
+SETTINGS = AnswerSettings(max_rows=100, max_summed_rows=1500)
+HOURLY = {"by": "user", "per": "hourly", "from": FIRST.isoformat()}
+TEN_HOURS = {**HOURLY, "to": (FIRST + timedelta(hours=10)).isoformat()}
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, engine=request.param, clock=clock, answers=lambda: SETTINGS) as server:
+        await fill(server.services.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp()))
+        dear = call(1, at=NOW.timestamp(), user="dear", cost="900", cost_source="reported")
+        await add(server.services.log, dear)
+        yield server
+
+
+async def ask(server: OperatorServer, path: str, **query: str) -> dict[str, Any]:
+    answer = await server.ask("GET", f"{path}?{urlencode(query)}")
+    assert 200 == answer.status, answer.payload
+    found: dict[str, Any] = answer.payload
+    return found
+
+
+def spent(rows: list[dict[str, Any]]) -> Decimal:
+    return sum((Decimal(row["cost"]) for row in rows), Decimal(0))
+
+
+async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
+    """As many as fit, the others as one in each period: the sums are exact, and the answer says what was done."""
+    payload = await ask(server, "/report", **TEN_HOURS)
+    assert (True, USERS * 10) == (payload["report"]["truncated"], payload["report"]["row_count"])
+    assert SETTINGS.max_rows >= len(payload["rows"]) > SETTINGS.max_rows - 10
+    assert [OTHER] == sorted({row["user"] for row in payload["rows"]} - {f"user-{each:05}" for each in range(USERS)})
+    assert spent([payload["total"]]) == spent(payload["rows"]) == USERS * 10
+    beside = await ask(server, "/report", by="user", range="mtd", compare="previous")
+    assert (False, USERS + 1) == (beside["report"]["truncated"], len(beside["rows"]))
+
+
+async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> None:
+    """No text of all of it is ever made."""
+    url = f"http://tollhouse{OPERATOR_API}/report"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session,
+        session.get(url, params={**TEN_HOURS, "format": "csv"}, headers={"X-Tollhouse-As": ADA}) as response,
+    ):
+        text = await response.text()
+        assert (200, "chunked", None) == (
+            response.status, response.headers.get("Transfer-Encoding"), response.headers.get("Content-Length"),
+        )  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert (USERS * 10, Decimal(USERS * 10)) == (len(rows), spent(rows))
+
+
+async def test_top_is_worked_out_without_a_row_for_every_group(server: OperatorServer) -> None:
+    """What would be too many rows is not, with the largest alone: the rest is one row of each period."""
+    payload = await ask(server, "/report", **{**HOURLY, "top": "1", "compare": "previous"})
+    assert {"dear", OTHER} == {row["user"] for row in payload["rows"]}
+    assert (39, Decimal(39 * USERS + 900)) == (len({row["period"] for row in payload["rows"]}), spent(payload["rows"]))
+    assert spent([payload["total"]]) == spent(payload["rows"])
+
+
+@pytest.mark.parametrize("query", [{}, {"format": "csv"}, {"by": "user,team", "compare": "previous"}])
+async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorServer, query: dict[str, str]) -> None:
+    """As soon as that is seen, with what to ask instead."""
+    answer = await server.ask("GET", f"/report?{urlencode({**HOURLY, **query})}")
+    status, type, message = answer.error
+    assert (422, "asked_too_much") == (status, type)
+    assert "more than 1500 rows (answers.max_summed_rows); ask for a shorter time" in message
+
+
+async def test_a_diff_lists_the_largest_elements(server: OperatorServer) -> None:
+    """Elements of each dimension, and one for the others, add up to the total; how many there are is said."""
+    dimensions = "".join(
+        f"\n  D{each}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{{0}} {{1}}'}}]}}"
+        for each in range(4)
+    )
+    body = {"definition": f"Dimensions:{dimensions}"}
+    answer = await server.ask("POST", "/allocation/diff", body)
+    assert (200, True) == (answer.status, answer.payload["diff"]["truncated"])
+    for dimension in answer.payload["dimensions"]:
+        elements = dimension["elements"]
+        assert (25, USERS + 1, OTHER) == (len(elements), dimension["element_count"], elements[-1]["element"])
+        assert spent([answer.payload["total"]]) == spent([each["after"] for each in elements])
+
+
+async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(server: OperatorServer) -> None:
+    """Elements are combinations times dimensions: that is known before the first of them."""
+    many = range(-(-10 * SETTINGS.max_summed_rows // USERS))
+    rules = "Rules: [{Type: GroupBy, Source: user}]"
+    server.services.allocation = lambda: AllocationSettings(max_dimensions=10_000, max_definition_bytes=10**6)
+    definition = "Dimensions:" + "".join(f"\n  D{each}: {{{rules}}}" for each in many)
+    answer = await server.ask("POST", "/allocation/diff", {"definition": definition})
+    assert (422, "asked_too_much") == answer.error[:2]
+    assert "fewer dimensions" in answer.error[2]
+
+
+@pytest.mark.parametrize("granularity", ["daily", "weekly", "monthly", "quarterly", "yearly"])
+async def test_a_cut_period_is_the_same_period(server: OperatorServer, granularity: str) -> None:
+    """It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked."""
+    half = {"by": "team", "per": granularity, "from": (FIRST + timedelta(hours=5)).isoformat()}
+    part, whole = await ask(server, "/report", **half), await ask(server, "/report", **{**half, "from": "2026-01-01"})
+    first = part["rows"][0]["period"]
+    assert first in {row["period"] for row in whole["rows"]}
+    assert first == part["report"]["cut_periods"][0]
+    assert spent(part["rows"]) == spent(whole["rows"]) - 5 * USERS
+    hours = FIRST.timestamp() + 5 * HOUR_S
+    assert hours > datetime.fromisoformat(first).timestamp()

@@ -1,0 +1,28 @@
+"""A ledger with more sums than a test sends calls: written straight into the rows of its engine."""
+
+from __future__ import annotations
+
+from spool.ledger.ledger import Ledger
+from spool.ledger.money import UNIT
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import COUNTS, HOUR_S, LATENCY, Dimensions
+
+
+async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> None:
+    """For each hour from `begin` (epoch seconds), calls of so many users: 20 models, 10 teams, a dollar each."""
+    measures = [*(1 for _ in COUNTS), UNIT, UNIT, *(1 for _ in LATENCY)]
+
+    def work(rows: LedgerRows) -> None:
+        numbers = [rows.number(_dimensions(each)) for each in range(combinations)]
+        for hour in range(hours):
+            rows.add(HOUR_S, [(begin + hour * HOUR_S, number, measures) for number in numbers])
+
+    await ledger._store.change(work)
+
+
+def _dimensions(number: int) -> Dimensions:
+    model = f"model-{number % 20}"
+    return Dimensions(
+        "call", "litellm", "openai", model, model, f"team-{number % 10}", f"user-{number:05}", "", f"key-{number:05}",
+        "", "ok", "reported", "", 0,
+    )  # fmt: skip
