@@ -185,6 +185,9 @@ class ClusterTable:
         async with self._writing:
             known = self._known(id)
             changes = _checked(change, known)
+            if changes == _shown(known, changes):
+                await self._rows.write(known, expects=actor.expects)  # it is answered by what is there for good
+                return known
             await self._audit("cluster.update", known, actor, _shown(known, changes), changes)
             changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
             await self._rows.write(changed, expects=actor.expects)

@@ -71,6 +71,7 @@ def shown_budget(row: ShownBudget) -> dict[str, object]:
         "granularity": budget.granularity,
         "created": seconds(budget.created),
         "last_updated": seconds(budget.last_updated),
+        "version": budget.version,
         "default_amount": budget.default_amount or None,
         "time_zone": budget.time_zone,
         "measure": budget.measure,

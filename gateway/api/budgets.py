@@ -84,8 +84,12 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class BudgetChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """
+    What is left out stays as it is. With the `version` that was read, the change is refused if
+    somebody else made one since.
+    """
 
+    version: str | None = None
     name: str | msgspec.UnsetType = msgspec.UNSET
     view: ViewName | msgspec.UnsetType = msgspec.UNSET
     planned_limits: PlannedLimits | msgspec.UnsetType = msgspec.UNSET
@@ -116,6 +120,7 @@ class BudgetItem(msgspec.Struct, kw_only=True):
     granularity: Granularity
     created: str
     last_updated: str
+    version: str
     default_amount: str | None
     time_zone: str
     measure: Measure
@@ -218,7 +223,9 @@ async def change(services: OperatorServices, id: str, given: BudgetChanges, acto
     registry, values = services.require_registry(), _fields(given)
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = services.ledger.dimensions()
-    return await _made(services, await registry.budgets.change(id, values, known=known, actor=actor))
+    return await _made(
+        services, await registry.budgets.change(id, values, version=given.version, known=known, actor=actor)
+    )
 
 
 async def delete(services: OperatorServices, id: str, actor: Actor) -> Mapping[str, object]:
@@ -268,6 +275,7 @@ def _fields(given: NewBudget | BudgetChanges) -> dict[str, Any]:
     """By the names of a draft, what is given."""
     values = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not msgspec.UNSET}
     values.pop("cost_type", None)
+    values.pop("version", None)
     if "view" in values:
         values["view_id"] = values.pop("view").id
     if values.get("granularity", "") is None:

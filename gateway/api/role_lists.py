@@ -36,6 +36,7 @@ def shown_role(row: ShownRole) -> dict[str, object]:
         "created": None if role.is_builtin else seconds(role.created),
         "last_updated": None if role.is_builtin else seconds(role.last_updated),
         "last_updated_by": None if role.is_builtin else role.last_updated_by,
+        "version": None if role.is_builtin else role.version,
     }
 
 

@@ -47,8 +47,12 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RoleChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is; a list replaces the whole list."""
+    """
+    What is left out stays as it is; a list replaces the whole list. With the `version` that was read, the change is
+    refused if somebody else made one since.
+    """
 
+    version: str | None = None
     name: str | msgspec.UnsetType = msgspec.UNSET
     data_access: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET
@@ -80,6 +84,7 @@ class RoleItem(msgspec.Struct, kw_only=True):
     created: str | None
     last_updated: str | None
     last_updated_by: str | None
+    version: str | None
 
 
 class OneRole(msgspec.Struct, kw_only=True):
@@ -137,7 +142,12 @@ async def change(
     services: OperatorServices, id: str, given: RoleChanges, actor: Actor, asker: Holder | None = None
 ) -> Mapping[str, object]:
     table, known, limits = services.require_registry().roles, services.ledger.dimensions(), services.role_limits()
-    return shown(services, await table.change(id, _fields(given), known=known, limits=limits, actor=actor, asker=asker))
+    return shown(
+        services,
+        await table.change(
+            id, _fields(given), version=given.version, known=known, limits=limits, actor=actor, asker=asker
+        ),
+    )
 
 
 def draft_of(given: NewRole) -> RoleDraft:
@@ -151,7 +161,7 @@ def _fields(given: NewRole | RoleChanges) -> dict[str, Any]:
     found = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in values.items()
-        if value is not msgspec.UNSET
+        if value is not msgspec.UNSET and name != "version"
     }
     if "filters" in found:
         found["filters"] = tuple(

@@ -41,6 +41,7 @@ def shown_view(row: ShownView) -> dict[str, object]:
         "broken": row.broken,
         "created": seconds(view.created),
         "last_updated": seconds(view.last_updated),
+        "version": view.version,
     }
 
 

@@ -65,8 +65,12 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ViewChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """
+    What is left out stays as it is. With the `version` that was read, the change is refused if
+    somebody else made one since.
+    """
 
+    version: str | None = None
     name: str | msgspec.UnsetType = msgspec.UNSET
     filter: dict[str, Values] | msgspec.UnsetType = msgspec.UNSET
     principal_dimension: str | msgspec.UnsetType = msgspec.UNSET
@@ -94,6 +98,7 @@ class ViewItem(msgspec.Struct, kw_only=True):
     broken: str | None
     created: str
     last_updated: str
+    version: str
 
 
 class OneView(msgspec.Struct, kw_only=True):
@@ -135,7 +140,9 @@ async def create(services: OperatorServices, given: NewView, actor: Actor) -> Ma
 
 async def change(services: OperatorServices, id: str, given: ViewChanges, actor: Actor) -> Mapping[str, object]:
     table, known = services.require_registry().views, services.ledger.dimensions()
-    return shown(services, await table.change(id, _fields(services, given), known=known, actor=actor))
+    return shown(
+        services, await table.change(id, _fields(services, given), version=given.version, known=known, actor=actor)
+    )
 
 
 def within_view(services: OperatorServices, query: CostQuery, word: str) -> CostQuery:
@@ -168,6 +175,7 @@ def _fields(services: OperatorServices, given: NewView | ViewChanges) -> dict[st
     """By the names of a draft, what is given. Invalid for a channel that the configuration does not have."""
     values = msgspec.structs.asdict(given)
     found = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+    found.pop("version", None)
     if "filter" in found:
         found["filter"] = {name: tuple(value or "" for value in values) for name, values in found["filter"].items()}
     for name, kind in (("connections", ViewConnections), ("anomalies", Anomalies)):

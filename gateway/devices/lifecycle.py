@@ -353,6 +353,9 @@ class DeviceLifecycle:
             kept = checked_labels({name: value for name, value in merged.items() if value is not None})
             return device.updated(facts=True, operator_labels=kept)
 
+        device = self._named(id)
+        if labelled(device).operator_labels == device.operator_labels:
+            return await self.table.update(id, of_known(lambda known: known))
         return await self._change(id, labelled, "device.label", actor)
 
     async def _change(

@@ -32,8 +32,9 @@ class NewKey(RequestBody):
 
 
 class KeyChanges(RequestBody):
-    """What is left out stays as it is."""
+    """What is left out stays as it is. With the `version` that was read, it is refused if the key was changed since."""
 
+    version: str | None = None
     name: str | None = None
     scopes: list[str] | None = None
     use_cases: list[str] | None = None
@@ -59,6 +60,7 @@ def shown(key: Key) -> dict[str, object]:
         "updated_by": key.updated_by,
         "last_modified": moment(key.last_modified),
         "last_accessed": NOT_IN_USE if key.last_accessed is None else moment(key.last_accessed),
+        "version": key.version,
     }
 
 
@@ -125,6 +127,7 @@ async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
         scopes=given.scopes,
         use_cases=given.use_cases,
         labels=given.labels,
+        version=given.version,
         actor=request.actor,
     )
     return {**_now(request, key), **_told_of_empty(request, key)}

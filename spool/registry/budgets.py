@@ -18,6 +18,7 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.ledger.periods import beginning
 from spool.registry.insights import checked_amount
+from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text
 
 KIND = "budget"  # of its documents
@@ -76,6 +77,10 @@ class SpendBudget(BudgetDraft):
     created: float
     last_updated: float
     rules_since: float
+
+    @property
+    def version(self) -> str:
+        return version_of(stored(self))
 
     @property
     def zone(self) -> ZoneInfo:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from spool.errors import Invalid
 from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
+from spool.registry.shared.edits import version_of
 
 ENABLED = "Enabled"
 DISABLED = "Disabled"
@@ -66,6 +67,12 @@ class Key:
     @property
     def scope_count(self) -> int:
         return len(self.granted)
+
+    @property
+    def version(self) -> str:
+        """Of what people change, not of when it was used."""
+        names = ("name", "status", "description", "scopes", "use_cases", "labels", "last_modified")
+        return version_of({name: getattr(self, name) for name in names})
 
     @property
     def overlap_ends_at(self) -> float | None:

@@ -28,6 +28,7 @@ from spool.registry.permission_sets import (
     PERMISSION_SETS,
     with_included,
 )
+from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text, storable
 
 KIND = "role"  # of its documents
@@ -155,6 +156,10 @@ class Role(RoleDraft):
     created: float = 0.0
     last_updated: float = 0.0
     last_updated_by: str = ""
+
+    @property
+    def version(self) -> str:
+        return version_of(stored(self))
 
     @property
     def is_builtin(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
 from spool.ledger.ranges import RANGES
+from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text, storable
 
 KIND = "view"  # of its documents
@@ -100,6 +101,10 @@ class View(ViewDraft):
     id: str
     created: float
     last_updated: float
+
+    @property
+    def version(self) -> str:
+        return version_of(stored(self))
 
     @property
     def include(self) -> Wanted:

@@ -40,6 +40,7 @@ from spool.registry.allocation import (
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import edited
 from spool.registry.shared.following import DOCUMENTS
 
 
@@ -121,8 +122,11 @@ class AllocationTable:
 
         def work(rows: RegistryRows) -> _Kept:
             before = _namespace(_all(rows), id)
-            after = replace(before, name=checked.get("name", before.name), last_updated=now,
+            named = replace(before, name=checked.get("name", before.name),
                             description=checked.get("description", before.description))  # fmt: skip
+            after = edited(before, named, last_updated=now)
+            if after is before:
+                return _all(rows)
             rows.put_document(NAMESPACE_KIND, id, stored(after))
             names = [name for name in checked if getattr(before, name) != getattr(after, name)]
             was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
@@ -297,7 +301,9 @@ class AllocationTable:
             was_over = job.state in OVER
             if was_over:
                 return kept  # as another process has left it
-            after = replace(change(job), last_updated=now)
+            after = edited(job, change(job), last_updated=now)
+            if after is job:
+                return kept
             rows.put_document(JOB_KIND, id, stored(after))
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)

@@ -20,6 +20,7 @@ from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
@@ -100,19 +101,34 @@ class BudgetTable:
 
         return await self._changes.change(work, self._remember)
 
-    async def change(self, id: str, changes: Mapping[str, Any], *, known: Collection[str], actor: Actor) -> SpendBudget:
-        """Set the fields of a draft that are given. A change of the rules judges the running period anew."""
+    async def change(
+        self,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        known: Collection[str],
+        actor: Actor,
+    ) -> SpendBudget:
+        """
+        Set the fields of a draft that are given. A change of the rules judges the running period anew.
+
+        NotAllowed if it is not of the `version` any more that was read.
+        """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> SpendBudget:
             kept = _all(rows)
             before = _found(kept, id)
+            check_version(before.version, version)
             drafted = budgets.checked_budget(BudgetDraft(**{**_fields(before), **changes}), now=now)
             if "per" in changes:
                 _check_owners(drafted, known)
             is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)
             since = now if is_judged_anew else before.rules_since
-            after = replace(before, **_fields(drafted), last_updated=now, rules_since=since)
+            after = edited(before, replace(before, **_fields(drafted), rules_since=since), last_updated=now)
+            if after is before:
+                return before
             _check_place(rows, kept, after)
             rows.put_document(KIND, id, budgets.stored(after))
             names = [name for name in DRAFTED if getattr(before, name) != getattr(after, name)]

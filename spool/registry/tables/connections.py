@@ -20,6 +20,7 @@ from spool.registry.connections import (
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import edited
 from spool.registry.shared.following import CONNECTIONS
 
 _DRAFTED = ("name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_bucket", "upstream_id")
@@ -73,7 +74,9 @@ class ConnectionTable:
             before = _read(rows, id)
             kept = {name: getattr(before, name) for name in _DRAFTED}
             drafted = checked_connection(ConnectionDraft(**{**kept, **changes}))
-            after = replace(before, **_fields(drafted), last_updated=now)
+            after = edited(before, replace(before, **_fields(drafted)), last_updated=now)
+            if after is before:
+                return before
             _check_name(rows, after)
             rows.put_connection(after)
             names = [name for name in _DRAFTED if getattr(before, name) != getattr(after, name)]

@@ -34,6 +34,7 @@ from spool.registry.insights import (
 from spool.registry.notices import InsightSubscription
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import edited
 from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
@@ -99,9 +100,12 @@ class InsightTable:
             # A link that an earlier release kept and that is not shown any more must not make other changes fail.
             kept = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = kept | dict(fields or {})
-            after = replace(before, **asdict(checked(Draft(**drafted))), last_updated=now, touched=True)
-            if status is not None:
+            after = replace(before, **asdict(checked(Draft(**drafted))))
+            if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
+            after = edited(before, after, last_updated=now, touched=True)
+            if after is before:
+                return before
             rows.put_insights([after])
             names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
             was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
@@ -146,11 +150,14 @@ class InsightTable:
         text = checked_comment(text)
 
         def work(rows: RegistryRows) -> Comment:
-            _touch(rows, id, now)
+            _read(rows, id)
             before = next((each for each in rows.comments(id) if each.id == comment), None)
             if before is None:
                 raise NotThere("this insight has no comment with this id")
-            after = replace(before, text=text, last_updated=now)
+            after = edited(before, replace(before, text=text), last_updated=now)
+            if after is before:
+                return before
+            _touch(rows, id, now)
             rows.put_comment(after)
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after

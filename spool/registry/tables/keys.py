@@ -30,6 +30,7 @@ from spool.registry.keys import (
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.bearers import key_is_good, number_is_good
+from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import KEYS
 
 MAX_OVERLAP_S = 90 * 86400.0
@@ -132,15 +133,19 @@ class KeyTable:
         scopes: Iterable[str] | None = None,
         use_cases: Iterable[str] | None = None,
         labels: Mapping[str, str] | None = None,
+        version: str | None = None,
         actor: Actor,
     ) -> Key:
         """
         Change what is given, leave the rest. Scopes replace the key's scopes or use cases, and use cases do the same.
+
+        NotAllowed if it is not of the `version` any more that was read.
         """
         if scopes is not None or use_cases is not None:
             grant = checked_grant(scopes or (), use_cases or ())
 
-        def edited(key: Key) -> Key:
+        def as_given(key: Key) -> Key:
+            check_version(key.version, version)
             return replace(
                 key,
                 name=key.name if new_name is None else checked_name(new_name),
@@ -150,7 +155,7 @@ class KeyTable:
                 labels=key.labels if labels is None else checked_labels(labels),
             )
 
-        return await self._update(name, edited, "key.edit", actor)
+        return await self._update(name, as_given, "key.edit", actor)
 
     async def enable(self, name: str, *, actor: Actor) -> Key:
         return await self._update(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
@@ -220,7 +225,9 @@ class KeyTable:
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def work(rows: RegistryRows) -> Key:
             before = _read(rows, name)
-            after = replace(change(before), updated_by=actor.name, last_modified=self._changes.clock.now())
+            after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.clock.now())
+            if after is before:
+                return before
             _check_free(rows, after)
             rows.put_key(after)
             was, now = _shown(before), _shown(after)

@@ -30,6 +30,7 @@ from spool.registry.operators import (
     status,
 )
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import edited
 from spool.registry.tables.roles import check_organizer_remains, roles_of
 
 CHECK_KIND = "session_check"
@@ -95,15 +96,17 @@ class OperatorTable:
                 role=role or before.role,
                 password=digest or before.password,
                 disabled=before.disabled if disabled is None else disabled,
-                last_modified=now,
             )
+            after = edited(before, after, last_modified=now)
+            if after is before:
+                return before
             rows.put_operator(after)
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(before.email)
-            if disabled is not None:
+            if after.disabled != before.disabled:
                 was, became = {"status": status(before)}, {"status": status(after)}
                 rows.add_audit(now, actor, "operator.status", before.email, before=was, after=became)
-            if disabled is None or role is not None or digest:
+            if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
                 shown = {"role": before.role}, {"role": after.role}
                 rows.add_audit(now, actor, action, before.email, before=shown[0], after=shown[1])

@@ -32,6 +32,7 @@ from spool.registry.recommendations import (
     checked_least_share,
 )
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import edited
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
@@ -155,7 +156,10 @@ class RecommendationTable:
 
         def work(rows: RegistryRows) -> RecommendationComment:
             thread = _thread(rows, id)
-            after = replace(_comment_of(thread, comment), text=text, last_updated=now)
+            before = _comment_of(thread, comment)
+            after = edited(before, replace(before, text=text), last_updated=now)
+            if after is before:
+                return before
             comments = [after if each.id == comment else each for each in thread.comments]
             _put_thread(rows, id, replace(thread, comments=comments), now)
             rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
@@ -191,7 +195,9 @@ class RecommendationTable:
 
         def work(rows: RegistryRows) -> TypeSettings:
             before = _restored(rows.document(TYPE_KIND, type) or {}, TypeSettings)
-            after = replace(before, **checked, last_updated=now)
+            after = edited(before, replace(before, **checked), last_updated=now)
+            if after is before:
+                return before
             rows.put_document(TYPE_KIND, type, asdict(after))
             was, is_now = ({name: getattr(each, name) for name in checked} for each in (before, after))
             rows.add_audit(now, actor, "recommendation_type.change", type, before=was, after=is_now)
@@ -243,7 +249,9 @@ def _changed(
     if body is None:
         return None
     before = _restored(body, Recommendation)
-    after = replace(before, **changes, touched=True, last_updated=now)  # type: ignore[arg-type]
+    after = edited(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
+    if after is before:
+        return before
     if after.status != before.status:
         is_done = after.status == ADDRESSED
         promised = before.saving.monthly_savings if is_done else None

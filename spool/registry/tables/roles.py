@@ -12,6 +12,7 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
 from spool.registry.texts import check_dimensions
 
@@ -94,21 +95,30 @@ class RoleTable:
         id: str,
         changes: Mapping[str, Any],
         *,
+        version: str | None = None,
         known: Collection[str],
         limits: RoleLimits,
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """Set the fields of a draft that are given. A filter on a dimension that is gone may stay as it is."""
+        """
+        Set the fields of a draft that are given. A filter on a dimension that is gone may stay as it is.
+
+        NotAllowed if it is not of the `version` any more that was read.
+        """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Role:
             kept = _all(rows)
             before = _found(kept, id)
+            check_version(before.version, version)
             drafted = roles.checked_role_draft(RoleDraft(**{**_fields(before), **changes}), limits)
             if "filters" in changes:
                 check_dimensions(roles.dimensions(drafted), known)
-            after = replace(before, **_fields(drafted), last_updated=now, last_updated_by=actor.name)
+            after = replace(before, **_fields(drafted))
+            after = edited(before, after, last_updated=now, last_updated_by=actor.name)
+            if after is before:
+                return before
             _check_name(kept, after)
             _check_rights_that_remain(rows, kept, {**kept, id: after}, asker)
             rows.put_document(KIND, id, roles.stored(after))

@@ -11,6 +11,7 @@ from spool.registry import views
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
 from spool.registry.texts import check_dimensions
 from spool.registry.views import DIMENSIONAL, DRAFTED, KIND, View, ViewDraft
@@ -73,17 +74,32 @@ class ViewTable:
 
         return await self._changes.change(work, self._remember)
 
-    async def change(self, id: str, changes: Mapping[str, Any], *, known: Collection[str], actor: Actor) -> View:
-        """Set the fields of a draft that are given. A broken view can be renamed, and mended."""
+    async def change(
+        self,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        known: Collection[str],
+        actor: Actor,
+    ) -> View:
+        """
+        Set the fields of a draft that are given. A broken view can be renamed, and mended.
+
+        NotAllowed if it is not of the `version` any more that was read.
+        """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> View:
             kept = _all(rows)
             before = _found(kept, id)
+            check_version(before.version, version)
             drafted = views.checked_view(ViewDraft(**{**_fields(before), **changes}))
             if not DIMENSIONAL.isdisjoint(changes):
                 check_dimensions(views.dimensions(drafted), known)
-            after = replace(before, **_fields(drafted), last_updated=now)
+            after = edited(before, replace(before, **_fields(drafted)), last_updated=now)
+            if after is before:
+                return before
             _check_name(kept, after)
             rows.put_document(KIND, id, views.stored(after))
             names = [name for name in DRAFTED if getattr(before, name) != getattr(after, name)]

@@ -95,7 +95,7 @@ async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
     assert re.fullmatch(r"\d+(\.\d+)?", budget["created"])
     changed = (await asking.ask("PATCH", f"/{budget['id']}", {"name": "Find", "time_zone": "Europe/Berlin"}))["budget"]
     differing = {name for name in budget if budget[name] != changed[name]}
-    assert {"name", "time_zone", "last_updated"} == differing
+    assert {"name", "time_zone", "last_updated", "version"} == differing
     assert changed == (await asking.ask("GET", f"/{budget['id']}"))["budget"]
     assert {"budget": {"id": budget["id"]}} == await asking.ask("DELETE", f"/{budget['id']}")
     await asking.ask("GET", f"/{budget['id']}", status=404)

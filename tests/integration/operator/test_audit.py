@@ -192,7 +192,7 @@ async def test_every_change_is_audited(app: App) -> None:
 async def recommendations(operators: Operators) -> None:
     await operators.change("look_for_savings", "POST", "/recommendations/run", {})
     type = "/recommendation-types/priority_tier"
-    await operators.change("change_recommendation_type", "PATCH", type, {"enabled": True})
+    await operators.change("change_recommendation_type", "PATCH", type, {"enabled": False})
     table = operators.services.require_registry().recommendations
     await table.merge([SAVING], looked_for=[SAVING.type])
     [found] = await table.all()

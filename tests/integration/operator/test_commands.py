@@ -57,7 +57,7 @@ def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -
     assert created["secret"].startswith("th_")
     assert {
         "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
-        "last_modified", "last_accessed",
+        "last_modified", "last_accessed", "version",
     } == set(created["key"])  # fmt: skip
     assert ({"team": "search"}, "d") == (created["key"]["labels"], created["key"]["description"])
     assert [created["key"]] == answer(run("keys", "list", "--json"))["keys"]

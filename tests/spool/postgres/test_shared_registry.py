@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from spool.errors import AlreadyThere, NotThere, SpoolUnavailable
+from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.budgets import BudgetDraft
@@ -133,8 +133,57 @@ async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> N
     made = [node.keys.create(name="one", scopes=[INGEST], actor=ACTOR) for node in nodes * 4]
     outcomes = await asyncio.gather(*made, return_exceptions=True)
     assert 7 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
-    await asyncio.gather(*(node.keys.disable("one", actor=ACTOR) for node in nodes * 3))
+    await asyncio.gather(*(node.keys.rotate("one", overlap_s=0, actor=ACTOR) for node in nodes * 3))
     assert list(range(1, 8)) == sorted(row.id for row in await audit_rows(nodes[0]))
+
+
+async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry, Registry]) -> None:
+    """
+    Of different fields at the same moment: both are kept. Of one list, by what each had read: one is kept, and who was
+    late is told, reads again and adds to it.
+    """
+    here, there = nodes
+    await make_view(here)
+    [view] = here.views.all()
+    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    budget = await here.budgets.create(draft, known=("model",), most=9, actor=ACTOR)
+    role = await here.roles.create(
+        RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
+    )
+    await there.follow()
+    for turn in range(5):
+        fields = {"default_amount": str(turn + 6)}, {"name": f"budget {turn}"}
+        await asyncio.gather(
+            *(
+                node.budgets.change(budget.id, field, known=("model",), actor=ACTOR)
+                for node, field in zip(nodes, fields, strict=True)
+            )
+        )
+        for node in nodes:
+            await node.follow()
+            kept = node.budgets.get(budget.id)
+            assert (str(turn + 6), f"budget {turn}") == (kept.default_amount, kept.name)
+
+    async def add(node: Registry, member: str) -> None:
+        """As a person does in a form."""
+        while True:
+            await node.follow()
+            read = node.roles.get(role.id)
+            await asyncio.sleep(0)  # the other reads, too
+            try:
+                await node.roles.change(
+                    role.id, {"members": (*read.members, member)}, version=read.version, known=(),
+                    limits=RoleLimits(), actor=ACTOR,
+                )  # fmt: skip
+            except NotAllowed:
+                continue
+            return
+
+    added = [f"person-{number}@example.com" for number in range(10)]
+    await asyncio.gather(*(add(nodes[place % 2], member) for place, member in enumerate(added)))
+    for node in nodes:
+        await node.follow()
+        assert added == sorted(node.roles.get(role.id).members)
 
 
 async def test_who_missed_too_much_reads_everything(
@@ -146,7 +195,7 @@ async def test_who_missed_too_much_reads_everything(
     await make_view(here)
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     for _ in range(99):
-        await here.keys.disable("one", actor=ACTOR)
+        await here.keys.rotate("one", overlap_s=0, actor=ACTOR)
     await there.follow()
     assert (1, 1) == (len(there.views.all()), len(there.keys.all()))
 

@@ -162,7 +162,7 @@ const list = ({views, dimensions}, isDark) => ({
   create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions)),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
   actions: [
-    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
+    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(told)},
     {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],

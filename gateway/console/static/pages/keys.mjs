@@ -66,7 +66,7 @@ const KEYS = {
     run: (_, values) => send("POST", PATH, asked(values)).then(shownOnce)},
   actions: [
     {title: "Edit", needs: "api_key_management", when: isOurs, fields,
-      run: (row, values) => send("PATCH", at(row.name), asked(values)).then(() => null)},
+      run: (row, values) => send("PATCH", at(row.name), {...asked(values), version: row.version}).then(() => null)},
     {title: "Disable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Enabled", run: act("disable"),
       text: (row) => `What is sent with ${row.name} is refused until the key is enabled again.`},
     {title: "Enable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Disabled", run: act("enable"),

@@ -142,7 +142,7 @@ const list = (known) => ({
   ],
   create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(() => null)},
   actions: [
-    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), typed(row, given)).then(() => null)},
+    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(() => null)},
     {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}: take them out first, or it is refused.`)},
   ],

@@ -45,7 +45,7 @@ const list = (known) => ({
     run: (_, given) => send("POST", PATH, typedView({}, given)).then(() => null)},
   actions: [
     {title: "Edit", needs, fields: (row) => viewFields(row, choices(known)),
-      run: (row, given) => send("PATCH", at(row.id), typedView(row, given)).then(() => null)},
+      run: (row, given) => send("PATCH", at(row.id), {...typedView(row, given), version: row.version}).then(() => null)},
     {title: "Delete", needs, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: () => "Records and costs stay. Addresses that name the view show nothing any more."},
   ],

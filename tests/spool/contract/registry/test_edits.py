@@ -1,0 +1,116 @@
+"""An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from spool.errors import NotAllowed
+from spool.registry.budgets import BudgetDraft
+from spool.registry.connections import ConnectionDraft
+from spool.registry.insights import Draft
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.scopes import INGEST, PING
+from spool.registry.views import ViewDraft
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+from tests.spool.savings import SAVING
+
+ADA, BEN = Actor("ada@example.com", "local"), Actor("ben@example.com", "local")
+KNOWN = ("model", "team")
+VIEW = ViewDraft(name="search", principal_dimension="model")
+ROLE = RoleDraft(name="finance", data_access=FULL, members=("eve@example.com",))
+
+pytestmark = pytest.mark.asyncio
+
+Edit = Callable[[Actor], Awaitable[object]]
+
+
+async def edits(registry: Registry) -> Mapping[str, Edit]:
+    """For each table what changes a row when it is done for the first time."""
+    key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
+    view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
+    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
+    role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
+    bill = await registry.connections.create(ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA)
+    await registry.allocation.create_namespace("space", name="n", description="", most=9, actor=ADA)
+    insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
+    note = await registry.insights.comment(insight.id, "first", actor=ADA)
+    await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)
+    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    [saving] = await registry.recommendations.all()
+    [remark] = await registry.recommendations.comment(saving.id, ["first"], actor=ADA)
+    return {
+        "key": lambda by: registry.keys.edit(key.name, description="new", labels={"team": "search"}, actor=by),
+        "key's status": lambda by: registry.keys.disable(key.name, actor=by),
+        "view": lambda by: registry.views.change(view.id, {"range": "ytd"}, known=KNOWN, actor=by),
+        "budget": lambda by: registry.budgets.change(budget.id, {"default_amount": "6"}, known=KNOWN, actor=by),
+        "role": lambda by: registry.roles.change(
+            role.id, {"description": "new"}, known=KNOWN, limits=RoleLimits(), actor=by
+        ),
+        "connection": lambda by: registry.connections.change(bill.id, {"is_enabled": False}, actor=by),
+        "namespace": lambda by: registry.allocation.change_namespace("space", {"name": "other"}, actor=by),
+        "insight": lambda by: registry.insights.change(insight.id, fields={"title": "other"}, actor=by),
+        "insight's status": lambda by: registry.insights.change(insight.id, status="addressed", actor=by),
+        "comment": lambda by: registry.insights.change_comment(insight.id, note.id, "second", actor=by),
+        "operator": lambda by: registry.operators.change("eve@example.com", role="operator", actor=by),
+        "operator's status": lambda by: registry.operators.change("eve@example.com", disabled=True, actor=by),
+        "recommendation": lambda by: registry.recommendations.update([saving.id], assignee="ben", actor=by),
+        "remark": lambda by: registry.recommendations.change_comment(saving.id, remark.id, "second", actor=by),
+        "type": lambda by: registry.recommendations.change_type("retries", {"enabled": False}, actor=by),
+        "notes": lambda by: registry.org_context.set("new", actor=by),
+    }
+
+
+async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """An edit that was made already, by somebody else and later: no other time, no other name, and no audit row."""
+    registry = await open_registry()
+    for name, edit in (await edits(registry)).items():
+        clock.move(60)
+        before = len(await audit_rows(registry))
+        done = await edit(ADA)
+        audited = len(await audit_rows(registry))
+        assert audited == before + 1, name
+        clock.move(60)
+        assert done == await edit(BEN), name
+        assert audited == len(await audit_rows(registry)), name
+    empty = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
+    clock.move(60)
+    assert empty == await registry.insights.change(empty.id, fields={}, actor=BEN)
+
+
+async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: RegistryOpener) -> None:
+    """Of two who read the same row and give its version the second hears it, and finds the first one's edit."""
+    registry = await open_registry()
+    view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
+    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
+    role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
+    key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
+
+    def of_view(by: Actor) -> Awaitable[object]:
+        return registry.views.change(view.id, {"name": by.name}, version=view.version, known=KNOWN, actor=by)
+
+    def of_budget(by: Actor) -> Awaitable[object]:
+        return registry.budgets.change(budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by)
+
+    def of_role(by: Actor) -> Awaitable[object]:
+        members = {"members": (*role.members, by.name)}
+        return registry.roles.change(role.id, members, version=role.version, known=KNOWN, limits=RoleLimits(), actor=by)
+
+    def of_key(by: Actor) -> Awaitable[object]:
+        scopes = [INGEST, PING] if by is BEN else [PING]
+        return registry.keys.edit("one", scopes=scopes, version=key.version, actor=by)
+
+    for edit in (of_view, of_budget, of_role, of_key):
+        outcomes = await asyncio.gather(edit(ADA), edit(BEN), return_exceptions=True)
+        assert [False, True] == sorted(isinstance(outcome, NotAllowed) for outcome in outcomes), outcomes
+        [kept] = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        assert kept in (registry.views.get(view.id), registry.budgets.get(budget.id), registry.roles.get(role.id),
+                        *registry.keys.all())  # fmt: skip
