@@ -111,6 +111,21 @@ class Access:
                 word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000) for word, rate in rates.items() if rate
             }
 
+    async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
+        """
+        As `admit`, where several gateways change the keys: what speaks against one is as new as the request.
+
+        Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for the look
+        that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number do not wait.
+        """
+        if self._registry is not None and self._registry.is_shared and self._may_be_news(secret, scope, address):
+            try:
+                await self._registry.followed()
+            except SpoolError as error:
+                message = "whether this key was made or changed a moment ago is not known; repeat"
+                raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
+        return self.admit(secret, scope, address=address)
+
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
         The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key table.
@@ -123,14 +138,13 @@ class Access:
         if not secret or not secret.strip():
             message = "no API key: send the key alone as the value of the Authorization header"
             raise self._failed("missing_key", message)
-        if secret[:7].lower() == "bearer ":
-            if not self._accept_bearer:
-                raise self._failed(
-                    "bearer_prefix",
-                    "the Authorization header has a Bearer prefix: send the key alone as its whole value, "
-                    "or have the operator set server.accept_bearer",
-                )
-            secret = secret[7:].strip()
+        if _has_prefix(secret) and not self._accept_bearer:
+            raise self._failed(
+                "bearer_prefix",
+                "the Authorization header has a Bearer prefix: send the key alone as its whole value, "
+                "or have the operator set server.accept_bearer",
+            )
+        secret = _without_prefix(secret)
         if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
             message = "the database was not reached for a second: whether this key is still good is not known; repeat"
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
@@ -223,6 +237,18 @@ class Access:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
 
+    def _may_be_news(self, given: str | None, scope: str, address: str) -> bool:
+        """Whether a key would be refused by what is in memory, and another gateway may just have changed that."""
+        secret = _without_prefix(given or "").strip()
+        if not secret or secret.startswith("thd_"):  # a device's key says itself whether it is newer than memory
+            return False
+        key = self._find(secret)
+        if key is not None:
+            return key.status != ENABLED or scope not in self._bearer_of(key).scopes
+        if self._registry is not None and self._registry.keys.was_deleted(secret):
+            return False  # no secret comes back
+        return not self._guesses.wait_s(neighbourhood(address))
+
     def _bearer(self, secret: str, address: str) -> Bearer:
         if secret.startswith("thd_") and self._devices:
             bearer = self._devices(secret)
@@ -262,7 +288,7 @@ class Access:
             self._bearers[key.id] = key, bearer
         return bearer
 
-    def expects_of(self, number: int) -> tuple[Expectation, ...]:
+    async def expects_of(self, number: int) -> tuple[Expectation, ...]:
         """
         What is expected of what comes under an address that was given to the key with this number.
 
@@ -270,6 +296,8 @@ class Access:
         """
         if self._registry is None:
             return ()
+        if self._registry.is_shared and self._registry.keys.numbered(number) is None:
+            await self._registry.followed()  # another gateway gave the address, and may have made the key before
         key = self._registry.keys.numbered(number)
         if key is None or key.status != ENABLED:
             raise KeyEnded("the key to which the address was given has ended")
@@ -297,6 +325,14 @@ class Access:
     def _failed(self, type: str, message: str) -> Refusal:
         self.failed_attempts += 1
         return Refusal(401, type, message)
+
+
+def _has_prefix(given: str) -> bool:
+    return given[:7].lower() == "bearer "
+
+
+def _without_prefix(given: str) -> str:
+    return given[7:].strip() if _has_prefix(given) else given
 
 
 def lacking(scope: str) -> Refusal:

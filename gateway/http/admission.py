@@ -18,12 +18,12 @@ DEVICE_ID = "X-Device-Id"
 NOBODY = Bearer("", frozenset())  # the bearer where no key is required
 
 
-def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
-    """The bearer of the request's key, charged for one request. Refusal 401, 403 or 429."""
+async def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
+    """The bearer of the request's key, charged for one request. Refusal 401, 403, 429, or 503 if it is not known."""
     if address.scope is None:
         return NOBODY
     access = services.access
-    bearer = access.admit(address.key.find(request), address.scope, address=request.remote or "")
+    bearer = await access.admit_of_now(address.key.find(request), address.scope, address=request.remote or "")
     if bearer is access.local:
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)

@@ -128,7 +128,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
     receivers = services.receivers
     if row.check is not None:
         row.check(request)
-    bearer = admit(row, request, receivers)
+    bearer = await admit(row, request, receivers)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
         receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:

@@ -89,7 +89,7 @@ async def put_file(request: KeyRequest[None]) -> Result:
     """The bytes of an announced file; without a key, because the address is one. It ends with the key it was given."""
     address = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
-        expects = () if address.key is None else request.receivers.access.expects_of(address.key)
+        expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
         await _keep(request, await _files(request).begin(address.file, expects))
     except (NotThere, KeyEnded):
         raise upload_addresses.expired() from None

@@ -184,8 +184,9 @@ async def _drop(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> 
     return b""
 
 
-def _admit(services: ReceiverServices, context: Context) -> Bearer:
-    bearer = services.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(services, context))
+async def _admit(services: ReceiverServices, context: Context) -> Bearer:
+    key, address = _metadatum(context, "authorization"), _address(services, context)
+    bearer = await services.access.admit_of_now(key, INGEST, address=address)
     services.access.charge(bearer, requests=1, bytes=0)
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
@@ -217,7 +218,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
     async def enter(context: Context) -> bytes:
         try:
             with services.in_hand:
-                bearer = _admit(services, context)
+                bearer = await _admit(services, context)
                 with services.budget.lease(bearer.name) as lease:
                     answer = await take(await _receive(services, lease, bearer, context), bearer, lease, context)
         except asyncio.CancelledError:

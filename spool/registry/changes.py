@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
 from spool.clock import Clock
+from spool.errors import SpoolUnavailable
 from spool.installation import derived
 from spool.registry.rows import RegistryRows, RegistryStore
 from spool.registry.shared.following import RegistryNews, Subject
@@ -32,6 +33,8 @@ class Changes:
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
         self._seq: int | None = None  # the changes of others that memory has followed
         self._looked_at = clock.monotonic()
+        self._looks_begun = self._newest_look = 0  # how many looks began, and the newest that came to its end
+        self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
 
     def secret(self, use: str) -> bytes:
@@ -84,6 +87,8 @@ class Changes:
         """
         async with self._turn:
             began = self.clock.monotonic()
+            self._looks_begun += 1
+            look = self._looks_begun
             news = await self._store.news(self._seq)
             if news.changed is None or news.changed:
                 self.version += 1
@@ -92,7 +97,23 @@ class Changes:
                     await load()
             self._seq = news.seq
             self._looked_at = began
-            return news
+            self._newest_look = look
+        async with self._looked:
+            self._looked.notify_all()
+        return news
+
+    async def followed(self) -> None:
+        """
+        Wait for the next look, whoever makes it: memory then holds what every process had committed before this call.
+
+        However many wait, no look is made for them. SpoolUnavailable if none comes to its end within LOOKED_S.
+        """
+        wanted = self._looks_begun + 1
+        try:
+            async with asyncio.timeout(LOOKED_S), self._looked:
+                await self._looked.wait_for(lambda: self._newest_look >= wanted)
+        except TimeoutError:
+            raise SpoolUnavailable("what other gateways changed was not read for a second") from None
 
     @property
     def is_shared(self) -> bool:

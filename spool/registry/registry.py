@@ -74,6 +74,18 @@ class Registry:
         """Bring what is in memory up to what every process had committed before this call."""
         return await self._changes.follow()
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change the same rows."""
+        return self._changes.is_shared
+
+    async def followed(self) -> None:
+        """
+        Wait until memory holds what every process had committed before this call, without a look for it.
+        SpoolUnavailable after a second.
+        """
+        await self._changes.followed()
+
     async def confirm(self) -> None:
         """
         Wait until what stands now outlives this machine: whoever asked for a change is told of nothing else. NotCertain

@@ -1,0 +1,124 @@
+"""A key that was made or changed at one gateway is never refused at another for what that one has not heard of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import GUESSES, Access
+from gateway.errors import Refusal
+from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import CREATE_EVENT, INGEST
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_otlp_grpc import SERVICES
+from tests.integration.receivers.test_topics import EVENT
+from tests.integration.test_two_gateways import shared_config
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import migrated
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+
+ADA = Actor("ada@example.com", "127.0.0.1")
+
+
+@pytest_asyncio.fixture
+async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path) -> tuple[Serving, Serving]:
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    return one, await serve(config=config, key_name="other sender", grpc_listen="127.0.0.1:0")
+
+
+async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(gateways: tuple[Serving, Serving]) -> None:
+    """A key that was just made, given a scope or enabled, by HTTP and by gRPC: taken, or 503, and never 401 or 403."""
+    one, other = gateways
+    keys = one.app.services.operators.require_registry().keys
+    span, event = json_traces(json_span()), json.dumps(EVENT).encode()
+    async with grpc.aio.insecure_channel(other.app.grpc_address) as channel:
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+        export = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+        for turn in range(3):
+            _, secret = await keys.create(name=f"team {turn}", scopes=[INGEST], actor=ADA)
+            assert 200 == (await other.send("/v1/traces", span, key=secret)).status
+            _, called = await keys.create(name=f"called {turn}", scopes=[INGEST], actor=ADA)
+            assert b"" == await export(b"", metadata=(("authorization", called),))
+            assert 403 == (await other.send("/v1/events", event, key=secret)).status
+            await keys.edit(f"team {turn}", scopes=[INGEST, CREATE_EVENT], actor=ADA)
+            assert 200 == (await other.send("/v1/events", event, key=secret)).status
+            await keys.disable(f"team {turn}", actor=ADA)
+            await other.app.services.operators.require_registry().followed()
+            assert 401 == (await other.send("/v1/traces", span, key=secret)).status
+            await keys.enable(f"team {turn}", actor=ADA)
+            assert 200 == (await other.send("/v1/traces", span, key=secret)).status
+
+
+@pytest_asyncio.fixture
+async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Registry, Registry]]:
+    """As two gateways have it; nobody follows what the other changed."""
+    schema, opened = new_schema(), list[Registry]()
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            database = await stack.enter_async_context(migrated(schema))
+            opened.append(await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock()))
+            stack.push_async_callback(opened[-1].close)
+        yield opened[0], opened[1]
+
+
+async def test_guesses_buy_no_look(registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many wait, the look that comes anyway answers all; one key among them that is new is found by it."""
+    here, there = registries
+    access, looks = Access(there, clock=MovedClock()), 0
+    news = PostgresRegistry.news
+
+    async def counted(store: PostgresRegistry, since: int | None) -> object:
+        nonlocal looks
+        looks += 1
+        return await news(store, since)
+
+    monkeypatch.setattr(PostgresRegistry, "news", counted)
+    _, secret = await here.keys.create(name="new", scopes=[INGEST], actor=ADA)
+
+    async def ask(secret: str, place: int) -> str:
+        try:
+            return (await access.admit_of_now(secret, INGEST, address=f"192.0.2.{place % 200}")).name
+        except Refusal as refusal:
+            return refusal.type
+
+    asked = [asyncio.create_task(ask(f"th_guess-{place}", place)) for place in range(1000)]
+    asked.append(asyncio.create_task(ask(secret, 1)))
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in asked)
+    await there.follow()
+    *guesses, new = await asyncio.gather(*asked)
+    assert ({"unknown_key"}, "new", 1) == (set(guesses), new, looks)
+    # Of one address that guesses on, the rest is refused without waiting for anything.
+    more = [asyncio.create_task(ask(f"th_more-{place}", 1)) for place in range(GUESSES)]
+    await asyncio.sleep(0)
+    await there.follow()
+    await asyncio.gather(*more)
+    assert ("too_many_attempts", 2) == (await ask("th_last", 1), looks)
+
+
+async def test_what_is_not_known_is_no_refusal(
+    registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a look for a second a key that is not known here is 503; one that is known passes."""
+    here, there = registries
+    access = Access(there, clock=MovedClock())
+    _, known = await here.keys.create(name="known", scopes=[INGEST], actor=ADA)
+    await there.follow()
+    with pytest.raises(Refusal) as caught:
+        await access.admit_of_now("th_unknown", INGEST, address="192.0.2.1")
+    assert (503, "keys_unavailable", 1) == (caught.value.status, caught.value.type, caught.value.retry_after_s)
+    assert "known" == (await access.admit_of_now(known, INGEST, address="192.0.2.1")).name
