@@ -8,7 +8,7 @@ the other fields are Tollhouse's own, and may be left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -209,20 +209,26 @@ async def with_current(services: OperatorServices, page: Mapping[str, Any]) -> M
     return page
 
 
-async def create(services: OperatorServices, given: NewBudget, actor: Actor) -> Mapping[str, object]:
+async def create(
+    services: OperatorServices, given: NewBudget, actor: Actor, *, known: Collection[str] | None = None
+) -> Mapping[str, object]:
+    """`known` are the dimensions that it may name, if not all."""
     values = _fields(given)
     values.setdefault("granularity", MONTHLY)
     draft = BudgetDraft(**values)
     registry = services.require_registry()
     registry.notices.check_channels("channels", draft.channels)
-    known, most = services.ledger.dimensions(), services.max_budgets()
+    known, most = known or services.ledger.dimensions(), services.max_budgets()
     return await _made(services, await registry.budgets.create(draft, known=known, most=most, actor=actor))
 
 
-async def change(services: OperatorServices, id: str, given: BudgetChanges, actor: Actor) -> Mapping[str, object]:
+async def change(
+    services: OperatorServices, id: str, given: BudgetChanges, actor: Actor, *, known: Collection[str] | None = None
+) -> Mapping[str, object]:
+    """As `create`."""
     registry, values = services.require_registry(), _fields(given)
     registry.notices.check_channels("channels", values.get("channels", ()))
-    known = services.ledger.dimensions()
+    known = known or services.ledger.dimensions()
     return await _made(
         services, await registry.budgets.change(id, values, version=given.version, known=known, actor=actor)
     )

@@ -7,7 +7,7 @@ its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -132,14 +132,20 @@ def shown(services: OperatorServices, view: View) -> Mapping[str, object]:
     return shown_view(with_state(services, view))
 
 
-async def create(services: OperatorServices, given: NewView, actor: Actor) -> Mapping[str, object]:
-    table, known = services.require_registry().views, services.ledger.dimensions()
+async def create(
+    services: OperatorServices, given: NewView, actor: Actor, *, known: Collection[str] | None = None
+) -> Mapping[str, object]:
+    """`known` are the dimensions that it may name, if not all."""
+    table, known = services.require_registry().views, known or services.ledger.dimensions()
     draft = ViewDraft(**_fields(services, given))
     return shown(services, await table.create(draft, known=known, most=services.max_views(), actor=actor))
 
 
-async def change(services: OperatorServices, id: str, given: ViewChanges, actor: Actor) -> Mapping[str, object]:
-    table, known = services.require_registry().views, services.ledger.dimensions()
+async def change(
+    services: OperatorServices, id: str, given: ViewChanges, actor: Actor, *, known: Collection[str] | None = None
+) -> Mapping[str, object]:
+    """As `create`."""
+    table, known = services.require_registry().views, known or services.ledger.dimensions()
     return shown(
         services, await table.change(id, _fields(services, given), version=given.version, known=known, actor=actor)
     )

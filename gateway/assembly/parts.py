@@ -374,6 +374,7 @@ class Assembler:
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
             max_budgets=lambda: self.config.budgets.max,
             max_listed_records=lambda: self.config.server.max_listed_records,
+            hold_s=lambda: self.config.spool.hold,
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,

@@ -63,6 +63,7 @@ from spool.deliveries.values import RouteState
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
+from spool.ledger.own_records import OwnRecords
 from spool.log.event_types import AmountOf
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
@@ -235,8 +236,10 @@ class OperatorServices:
     budgets: BudgetEvaluator | None = None
     max_budgets: Callable[[], int] = lambda: BudgetSettings().max
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
+    hold_s: Callable[[], float] = lambda: 0.0
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     mcp: Callable[[], McpSettings] = McpSettings
+    own_records: OwnRecords = field(init=False, repr=False)
     sign_ins: Buckets = field(init=False, repr=False)
     shared_sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)
@@ -246,6 +249,7 @@ class OperatorServices:
     publishing: Publishing | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.own_records = OwnRecords(self.log, self.clock)
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
         self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.http.requests import Result
 from gateway.operator.log import dates, newest
 from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
-from spool.ledger.sums import AHEAD_S, HOUR_S
+from spool.ledger.own_records import first_after
+from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage
-from spool.log.protocols import Log
-from spool.record import TOPICS
+from spool.record import AI_TELEMETRY, TOPICS
 
 STEP = 1024  # records that are read between two turns of the event loop
+OWN_DATES_S = 48 * 3600.0  # a day, and what of it is reported within the next one
 
 
 async def list_records(request: OperatorRequest[None]) -> Result:
@@ -36,18 +38,48 @@ class RecordRows:
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
         if asked := wanted.filters.get(dates.FIELD):
+            start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
-            found = await self._of_dates(asked, topics, lambda kept: passes(listed, wanted.filters, kept))
+            look = self._own_from if self._request.is_limited else self._from
+            found = await look(start, topics, lambda kept: passes(listed, wanted.filters, kept))
         else:
             found = list(await newest.newest(self._request))
             self.beside = newest.looked_through(found)
         return await MemoryRows(found).page(listed, wanted)
 
-    async def _of_dates(
-        self, asked: Sequence[str], topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
+    async def _own_from(
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
     ) -> list[KeptRecord]:
-        """What was committed from the first of the dates on: a call may be reported long after its day."""
-        start = min(map(dates.start_of, asked)) - AHEAD_S
+        """
+        The own closed calls that were committed from a moment on, up to a fixed time or number of own ones.
+
+        How far was looked must not tell how much of others there is.
+        """
+        end = start + OWN_DATES_S
+        until = end if self._request.services.clock.now() > end else None
+        is_own, count = newest.own_to(self._request), 0
+        found: list[KeptRecord] = []
+        below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
+        number = await first_after(self._log, AI_TELEMETRY, start, below)
+        below = await first_after(self._log, AI_TELEMETRY, end, below)
+        while number < below and count < newest.LOOKED_THROUGH:
+            following = min(number + STEP, below)
+            entries = await self._log.read(AI_TELEMETRY, number, following - 1)
+            for kept in newest.kept_records(self._log, entries):
+                if count < newest.LOOKED_THROUGH and is_own(kept.record):
+                    count += 1
+                    if count == newest.LOOKED_THROUGH:
+                        until = kept.committed_at
+                    found += filter(is_wanted, [replace(kept, is_number_shown=False)])
+            number = following
+            await asyncio.sleep(0)
+        self.beside = newest.how_far(records=count, most=newest.LOOKED_THROUGH, since=start, until=until)
+        return found
+
+    async def _from(
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
+    ) -> list[KeptRecord]:
+        """What was committed from a moment on: a call may be reported long after its day."""
         found: list[KeptRecord] = []
         read = seen = 0
         most = self._request.services.max_listed_records()
@@ -60,7 +92,7 @@ class RecordRows:
                 following = min(number + STEP, below)
                 for entry in await self._log.read(topic, number, following - 1, with_open=True):
                     read += len(entry.records)
-                    kept = list(newest.seen(self._request, newest.kept_records(self._log, [entry])))
+                    kept = list(newest.kept_records(self._log, [entry]))
                     seen += len(kept)
                     if kept:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)
@@ -71,20 +103,5 @@ class RecordRows:
                         break
                 number = following
                 await asyncio.sleep(0)
-        if until is not None and self._request.is_limited:  # to the second it would tell how much others do
-            until = until // HOUR_S * HOUR_S
         self.beside = newest.how_far(records=seen, most=most, since=since, until=until)
         return found
-
-
-async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
-    """The first number that was committed after a moment, `below` if none was: both rise together."""
-    low, high = 1, below
-    while low < high:
-        middle = (low + high) // 2
-        entries = await log.read(topic, middle, middle, with_open=True)
-        if entries and entries[0].committed_at > moment:
-            high = middle
-        else:  # before the moment, or gone, which is older than everything that is kept
-            low = middle + 1
-    return low

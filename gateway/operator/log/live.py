@@ -2,33 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
-from gateway.http.event_streams import event
+from gateway.http.event_streams import News, event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
-from gateway.operator.log.newest import kept_records, records_in_views, seen, shown
+from gateway.operator.log.newest import KeptRecord, kept_records, newest, own_record, own_to, records_in_views, shown
+from gateway.operator.money.visible import visible_to
 from gateway.operator.requests import OperatorRequest, holder
+from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
+from spool.registry.permission_sets import (
+    ORGANIZATION_ADMINISTRATION,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+    VIEW_RECOMMENDATIONS,
+    VIEW_RECORDS,
+    VIEW_STREAM_SETTINGS,
+)
 
 MOST_AT_ONCE = 500  # records of a topic
+OWN_EVERY_S = 15.0  # between two events for who may see some calls alone: the moment of a change tells something, too
+# The permission set without which a page is closed, by what is said of it.
+NEEDS = {
+    "records": VIEW_RECORDS,
+    "recommendations": VIEW_RECOMMENDATIONS,
+    "roles": ORGANIZATION_ADMINISTRATION,
+    "streams": VIEW_STREAM_SETTINGS,
+    **dict.fromkeys(("ledger", "insights", "views", "budgets", "statements", "connections"), VIEW_COSTS),
+    **dict.fromkeys(("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION),
+}
+
+Passes = Callable[[KeptRecord], bool]
 
 
 async def changes(request: OperatorRequest[None]) -> web.StreamResponse:
-    """Says what changed and nothing more: who listens asks again for what it shows."""
-    versions = _versions(request.services)
+    """
+    Says what changed and nothing more: who listens asks again for what it shows.
+
+    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of OWN_EVERY_S.
+    """
+    if request.is_limited:
+        own = OwnNews(request)
+        await own()  # what is there now is no news
+        return await follow(request, own)
+    versions = {name: version for name, version in _versions(request.services).items() if _may_open(request, name)}
     seen = {name: version() for name, version in versions.items()}
 
     async def news() -> Iterable[bytes]:
         now = {name: version() for name, version in versions.items()}
-        what = [name for name, version in now.items() if version != seen[name]]
-        seen.update(now)
-        return [event("changed", {"what": what})] if what else []
+        return _changed(seen, now)
 
     return await follow(request, news)
+
+
+def _changed(seen: dict[str, object], now: Mapping[str, object]) -> Iterable[bytes]:
+    """The event for what differs, if anything does; `seen` is then what is now."""
+    what = [name for name, version in now.items() if version != seen[name]]
+    seen.update(now)
+    return [event("changed", {"what": what})] if what else []
+
+
+def _may_open(request: OperatorRequest[Any], name: str) -> bool:
+    return NEEDS[name] in request.rights.permission_sets
+
+
+class OwnNews:
+    """
+    What changed of what a person may see who sees a part of the calls alone.
+
+    Nothing that others do makes an event or moves one: what may be seen is compared with itself, at a beat.
+    """
+
+    def __init__(self, request: OperatorRequest[Any]) -> None:
+        self._request = request
+        self._seen: dict[str, object] | None = None
+        self._next_at = 0.0
+        self._registry: object = None  # its version, at which what is visible was worked out
+        self._visible: Mapping[str, object] = {}
+
+    async def __call__(self) -> Iterable[bytes]:
+        now = asyncio.get_running_loop().time()
+        if now < self._next_at:
+            return []
+        self._next_at = now + OWN_EVERY_S
+        versions = await self._versions()
+        if self._seen is None:
+            self._seen = dict(versions)
+            return []
+        return _changed(self._seen, versions)
+
+    async def _versions(self) -> Mapping[str, object]:
+        calls = [(kept.committed_at, kept.record.id) for kept in (await newest(self._request))[:1]]
+        if self._registry != (version := self._request.registry.version):
+            self._registry, self._visible = version, await self._of_registry()
+        of_calls = dict.fromkeys(("records", "ledger", "budgets"), calls)
+        versions = {**of_calls, **self._visible, "budgets": (calls, self._visible["budgets"])}
+        return {name: each for name, each in versions.items() if _may_open(self._request, name)}
+
+    async def _of_registry(self) -> Mapping[str, object]:
+        """What lists of the registry show to the person, in short."""
+        registry, visible = self._request.registry, await visible_to(self._request)
+        insights, savings = await registry.insights.found(), await registry.recommendations.all()
+        found: Mapping[str, Sequence[object]] = {
+            "views": [each for each in registry.views.all() if visible.view(each)],
+            "budgets": [each for each in registry.budgets.all() if visible.budget(each)],
+            "insights": [each for each in insights if visible.insight(each)],
+            "recommendations": [each for each in savings if visible.recommendation(each)],
+        }
+        return {name: hash(repr(rows)) for name, rows in found.items()}
 
 
 def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
@@ -61,29 +147,50 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
 async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
     """
     Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads, null
-    for who may see some calls alone: they hear of calls once these are closed.
+    for who may see some calls alone: they hear of calls once these are closed, and of the own ones that were too many.
     """
-    log = request.services.log
-    end = log.closed_below if request.is_limited else log.next_number
     passes = chosen(await records_in_views(request), list(request.http.query.items()))
-    reached = {topic: end(topic) for topic in TOPICS}
+    return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
+
+
+def _tail(request: OperatorRequest[None], passes: Passes) -> News:
+    log = request.services.log
+    reached = {topic: log.next_number(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
         found: list[bytes] = []
         for topic, first in reached.items():
-            below = end(topic)
+            below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)
-            if begin > first and (topic == AI_TELEMETRY or not request.is_limited):
-                skipped = None if request.is_limited else begin - first
-                found.append(event("skipped", {"topic": topic, "records": skipped}))
+            if begin > first:
+                found.append(event("skipped", {"topic": topic, "records": begin - first}))
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
-                records = seen(request, kept_records(log, entries))
-                found += [event("record", shown(kept)) for kept in records if passes(kept)]
+                found += [event("record", shown(kept)) for kept in kept_records(log, entries) if passes(kept)]
             reached[topic] = below
         return found
 
-    return await follow(request, news)
+    return news
+
+
+def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
+    """However many calls of others come between: they push out no own one."""
+    log, is_own = request.services.log, own_to(request)
+    reached = log.closed_below(AI_TELEMETRY)
+
+    async def news() -> Iterable[bytes]:
+        nonlocal reached
+        below = log.closed_below(AI_TELEMETRY)
+        own: list[OwnRecord] = []
+        for begin in range(reached, below, STEP):
+            own = [*own, *reversed(await own_of(log, begin, min(begin + STEP, below), is_own))][-MOST_AT_ONCE - 1 :]
+            await asyncio.sleep(0)
+        reached = max(reached, below)
+        found = [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
+        kept = map(own_record, own[-MOST_AT_ONCE:])
+        return found + [event("record", shown(each)) for each in kept if passes(each)]
+
+    return news
 
 
 async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web.StreamResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -16,6 +16,7 @@ from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.schemas import COUNT, closed
 from spool.ledger.counting import bounded
+from spool.ledger.own_records import OwnRecord
 from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
@@ -29,7 +30,6 @@ LOOKED_THROUGH_SCHEMA = {
     "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
 }
 RATE_S = 60.0
-RATES_S = (RATE_S, 10.0, 1.0)  # for who may see some calls alone: the exact time would tell how much others do
 MOST_SOURCES = 50
 
 
@@ -150,15 +150,11 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
 
 async def show_rates(request: OperatorRequest[None]) -> Result:
     """How many records of each source were committed in the last minute, or in as much of it as was looked through."""
-    found, until = await _newest(request), await _until(request)
+    found, until = await newest(request), _until(request)
     seconds = RATE_S
     if len(found) == LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
-    if request.is_limited:
-        seconds = next(each for each in RATES_S if each <= seconds)
-    counts = Counter(
-        (kept.topic, kept.record.source) for kept in seen(request, found) if kept.committed_at > until - seconds
-    )
+    counts = Counter((kept.topic, kept.record.source) for kept in found if until - seconds < kept.committed_at <= until)
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
         for (topic, source), count in counts.most_common(MOST_SOURCES)
@@ -167,8 +163,30 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
 
 
 async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
-    """The newest records of some topics that the person may see, the newest commit first; of LOOKED_THROUGH at most."""
-    return list(seen(request, await _newest(request, topics)))
+    """
+    The newest records of some topics that the person may see, the newest commit first.
+
+    At most LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
+    """
+    if not request.is_limited:
+        return await _newest(request, topics)
+    if not request.rights.slice.parts:
+        return []
+    found = await request.services.own_records.newest(
+        request.rights.slice, own_to(request), dimensions=request.services.ledger.derived(), most=LOOKED_THROUGH
+    )
+    return list(map(own_record, found))
+
+
+def own_record(row: OwnRecord) -> KeptRecord:
+    """As it is shown to who may see some calls alone."""
+    return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
+
+
+def own_to(request: OperatorRequest[Any]) -> Callable[[Record], bool]:
+    """Whether a closed call is one that the person may see."""
+    ledger = request.ledger
+    return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
 def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
@@ -181,27 +199,23 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
     if not request.is_limited:
         yield from found
         return
-    ledger = request.ledger
+    is_own = own_to(request)
     for kept in found:
-        if kept.topic == AI_TELEMETRY and not kept.is_open and ledger.holds(kept.counted):
+        if kept.topic == AI_TELEMETRY and not kept.is_open and is_own(kept.record):
             yield replace(kept, is_number_shown=False)
 
 
-async def _until(request: OperatorRequest[Any]) -> float:
-    """Up to when records are counted: now, or when the first was committed that is open and therefore not shown."""
-    log = request.services.log
-    if request.is_limited and (first := log.closed_below(AI_TELEMETRY)) < log.next_number(AI_TELEMETRY):
-        for entry in await log.read(AI_TELEMETRY, first, first, with_open=True):
-            return entry.committed_at
-    return request.services.clock.now()
+def _until(request: OperatorRequest[Any]) -> float:
+    """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
+    now = request.services.clock.now()
+    return now - request.services.hold_s() if request.is_limited else now
 
 
-async def _newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
-    """Those that nobody can see who sees some calls alone take no place of those that such a person may see."""
+async def _newest(request: OperatorRequest[Any], topics: Sequence[str]) -> Sequence[KeptRecord]:
     log = request.services.log
     entries: list[Entry] = []
-    for topic in (AI_TELEMETRY,) if request.is_limited else topics:
-        below = log.closed_below(topic) if request.is_limited else log.next_number(topic)
+    for topic in topics:
+        below = log.next_number(topic)
         entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
     entries.sort(key=lambda entry: entry.committed_at, reverse=True)
     found: list[KeptRecord] = []

@@ -13,12 +13,13 @@ from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
-from gateway.operator.log.listing import STEP, first_after
+from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import KeptRecord, seen, shown_place
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
+from spool.ledger.own_records import first_after
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import TOPICS, as_json
@@ -48,6 +49,8 @@ async def show_record(request: OperatorRequest[None]) -> Result:
     id = bytes.fromhex(word)
     found = await _known(services.log, id) or await _found(services.log, id, since, inf)
     found = None if found is None else next(seen(request, [found]), None)
+    if request.is_limited and found is not None and found.committed_at < since:
+        found = None  # whether the duplicate window still knows it depends on how much others send
     if found is None:
         raise NotThere(
             f"no record with this id was committed since {moment(since)}, and the duplicate window does not know it: it"

@@ -12,7 +12,7 @@ from gateway.api.budget_lists import ALERTS, BUDGETS, OWNERS, alert_rows, alerts
 from gateway.api.budgets import BudgetChanges, NewBudget
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import Visible, budget_of, visible_to
+from gateway.operator.money.visible import Visible, budget_of, known_dimensions, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.registry.tables.budgets import NO_VIEW
@@ -30,7 +30,8 @@ async def list_budgets(request: OperatorRequest[None]) -> Result:
 
 async def add_budget(request: OperatorRequest[NewBudget]) -> Result:
     _check_view(request, await visible_to(request), request.body.view.id)
-    return await budgets.create(request.services, request.body, request.actor)
+    known = await known_dimensions(request)
+    return await budgets.create(request.services, request.body, request.actor, known=known)
 
 
 async def show_budget(request: OperatorRequest[None]) -> Result:
@@ -43,7 +44,8 @@ async def edit_budget(request: OperatorRequest[BudgetChanges]) -> Result:
     id = budget_of(request, visible, request.word("id")).id
     if request.body.view is not UNSET:
         _check_view(request, visible, request.body.view.id)
-    return await budgets.change(request.services, id, request.body, request.actor)
+    known = await known_dimensions(request)
+    return await budgets.change(request.services, id, request.body, request.actor, known=known)
 
 
 async def remove_budget(request: OperatorRequest[None]) -> Result:

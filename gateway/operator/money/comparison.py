@@ -9,6 +9,7 @@ from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.requests import Result
 from gateway.operator.body import moment
 from gateway.operator.money.report import query_of, top_of
+from gateway.operator.money.visible import known_dimensions, named_dimensions
 from gateway.operator.requests import OperatorRequest
 from spool.ledger import money
 
@@ -26,7 +27,7 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     services, given = request.services, request.http.query
     ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = await query_of(request, ledger.dimensions())
+    query = await query_of(request, await known_dimensions(request))
     baseline = baseline_of(query, given.get("against", PREVIOUS), services.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
     found = await compare(ledger, query, baseline, top=top)
@@ -36,7 +37,7 @@ async def comparison(request: OperatorRequest[None]) -> Result:
         "comparison": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()}, "top": top,
-            "names": {each.name: each.label for each in ledger.derived()},
+            "names": {each.name: each.label for each in await named_dimensions(request)},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },
         "rows": [{**dict(zip(query.group_by, each.group, strict=True)), **_shown(each)} for each in found.drivers],

@@ -21,7 +21,7 @@ from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
 from gateway.operator.body import moment
 from gateway.operator.money.kept_groups import MONEY, fitting, largest
-from gateway.operator.money.visible import usable_view_of, visible_to
+from gateway.operator.money.visible import named_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
@@ -71,7 +71,8 @@ async def report(request: OperatorRequest[None]) -> Result:
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
-    known = ledger.dimensions()
+    named = await named_dimensions(request)
+    known = (*ledger.own_dimensions(), *(each.name for each in named))
     question = await _question(request, known)
     query, previous = question.query, question.previous
     if question.top is not None:
@@ -88,7 +89,7 @@ async def report(request: OperatorRequest[None]) -> Result:
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "per": query.granularity, "show": list(question.show), "top": question.top,
-            "dimensions": list(known), "names": {each.name: each.label for each in ledger.derived()},
+            "dimensions": list(known), "names": {each.name: each.label for each in named},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "cut_periods": [start.isoformat() for start in cut(query)],

@@ -14,11 +14,12 @@ from gateway.api.views import check_usable, unknown_view
 from gateway.errors import Refusal
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
+from spool.ledger.derived import Derived
 from spool.ledger.queries import Wanted
 from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
-from spool.registry.views import EXCLUDES, View
+from spool.registry.views import EXCLUDES, View, dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,26 @@ class Visible:
 async def visible_to(request: OperatorRequest[Any]) -> Visible:
     ledger = request.ledger
     return Visible(ledger.is_whole, await ledger.contained(), lambda id: request.registry.views.find(id))
+
+
+async def named_dimensions(request: OperatorRequest[Any]) -> Sequence[Derived]:
+    """
+    The dimensions of the organization that the person is shown, beside the built-in ones.
+
+    Who may see some calls alone is shown those that his roles and the views that he sees name: definitions are closed.
+    """
+    derived = request.services.ledger.derived()
+    if not request.is_limited or not derived:
+        return derived
+    visible = await visible_to(request)
+    views = [view for view in request.registry.views.all() if visible.view(view)]
+    named = {*request.ledger.limits, *(name for view in views for name in dimensions(view))}
+    return [each for each in derived if each.name in named]
+
+
+async def known_dimensions(request: OperatorRequest[Any]) -> Sequence[str]:
+    """What the person may group and filter by, and is told when a name is none of these."""
+    return (*request.ledger.own_dimensions(), *(each.name for each in await named_dimensions(request)))
 
 
 def usable_view_of(request: OperatorRequest[Any], visible: Visible, word: str) -> View:

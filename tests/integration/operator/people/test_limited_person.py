@@ -24,6 +24,7 @@ from gateway.insights.detectors import spend_spike
 from gateway.insights.findings import finding
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
+from gateway.operator.log import live
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, SQLITE
@@ -40,7 +41,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-__all__ = ["cheap_passwords"]  # holds for all tests here
+__all__ = ["cheap_passwords", "quick_beat"]  # hold for all tests here
 
 MARK = "zqx.q"  # no secret and no cursor has a dot
 OWN = "search"
@@ -56,6 +57,11 @@ ROLES = {
     "except": RoleFilter(dimension="team", values=(FOREIGN,), mode=EXCEPT),
     "own dimension": RoleFilter(dimension="User:Defined:Part", values=(OWN,), mode=IS),
 }
+
+
+@pytest.fixture(autouse=True)
+def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "OWN_EVERY_S", 0.01)
 
 
 @dataclass
@@ -196,7 +202,7 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
 
 # What is asked beside the plain call, by the name of a row: queries of reads, bodies of changes.
 QUERIES: Mapping[str, Sequence[str]] = {
-    "report": [f"by={name}&range=ytd" for name in (*FIELDS, "User:Defined:Part")]
+    "report": [f"by={name}&range=ytd" for name in FIELDS]
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
@@ -323,8 +329,36 @@ async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
 
 
 def said(text: str) -> str:
-    """Without the headers."""
-    return text.partition("} ")[2]
+    """Without the headers, and the names of the organization's own dimensions: another test has them."""
+    body = text.partition("} ")[2]
+    if not body.startswith('{"'):
+        return body
+    answer = json.loads(body)
+    for name in ("report", "comparison"):
+        for shown in ("dimensions", "names"):
+            answer.get(name, {}).pop(shown, None)
+    return json.dumps(answer)
+
+
+@pytest.mark.asyncio
+async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
+    """Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by errors."""
+    part, paths = "User:Defined:Part", ("/report?by={}", "/comparison?by={}", "/report?where={}=x")
+    async with place(tmp_path, ROLES["is"]) as there:
+        for path in ("/report", "/comparison", *(each.format(part) for each in paths)):
+            status, text = await there.send("GET", path, None, there.eva)
+            assert (400 if part in path else 200, False) == (status, "Defined" in text), (path, text)
+        for method, path, body in (
+            ("POST", "/views", {"name": "x", "filter": {"team": [OWN]}, "principal_dimension": part}),
+            ("PATCH", f"/views/{there.own.ids['views']}", {"principal_dimension": part}),
+            ("PATCH", f"/budgets/{there.own.ids['budgets']}", {"per": part}),
+        ):
+            status, text = await there.send(method, path, body, there.eva)
+            assert (400, 1) == (status, text.count("Defined") + ("per" in body)), (path, text)
+        named = await there.server.ask("PATCH", f"/views/{there.own.ids['views']}", {"principal_dimension": part})
+        assert 200 == named.status, named.payload
+        for path in (each.format(part) for each in paths):
+            assert 200 == (await there.send("GET", path, None, there.eva))[0]
 
 
 @pytest.mark.asyncio

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.http.event_streams import EVENT_STREAM
 from gateway.operator.log import newest
+from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.registry.roles import LIMITED, RoleDraft, RoleLimits
-from tests.integration.operator.people.test_limited_person import EVA, FOREIGN, OWN, ROLES, Place, place
-from tests.integration.operator.server import operator_server
+from tests.integration.operator.people.test_limited_person import (
+    EVA,
+    FOREIGN,
+    OWN,
+    ROLES,
+    Place,
+    asked,
+    calls,
+    place,
+    quick_beat,
+)
+from tests.integration.operator.server import INGEST, operator_server
+from tests.integration.operator.streams import listening
 from tests.integration.operator.test_sign_in import cheap_passwords, signed_in
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["cheap_passwords"]  # holds for all tests here
+__all__ = ["cheap_passwords", "quick_beat"]  # hold for all tests here
 
 OWN_FILTER = {"filter": {"team": [OWN]}}
 
@@ -66,7 +82,7 @@ async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: 
 
 @pytest.mark.asyncio
 async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More comes than is looked through: the time that was is told in steps, and rates are of that time."""
+    """More comes of others than is looked through: rates are of the same time as without them."""
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
     async with place(tmp_path, ROLES["is"]) as there:
         told = []
@@ -77,7 +93,70 @@ async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch:
             whole = (await there.server.ask("GET", "/rates")).payload["rates"]["seconds"]
             seen = (await answered(there, "/rates"))["rates"]
             told.append((whole, seen["seconds"], seen["records"], seen["sources"][0]["per_s"]))
-        assert [(36.0, 10.0, 1, 0.1), (28.0, 10.0, 1, 0.1)] == told
+        assert [(36.0, 60.0, 2, 0.033), (28.0, 60.0, 2, 0.033)] == told
+
+
+FOREIGN_CALLS = 12_000  # more than any list looks through
+
+
+async def foreign_calls(there: Place) -> None:
+    """As many of the other team, at one moment."""
+    now = there.server.clock.now()
+    [(example, _)] = calls(there.foreign, now, 0)
+    for begin in range(10_000, 10_000 + FOREIGN_CALLS, 2000):
+        made = [call(number, at=now - 60) for number in range(begin, begin + 2000)]
+        kept = [(replace(example, id=record.id), known) for record, known in made]
+        await add(there.server.services.log, *kept)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", [MEMORY, SQLITE])
+async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: str) -> None:
+    """Every read, of own and of foreign things, says the same to the last byte after 12,000 calls of others."""
+
+    async def answers(there: Place) -> dict[str, tuple[int, str]]:
+        found = {}
+        for row in OPERATOR_ADDRESSES:
+            listens = any(EVENT_STREAM in content for content in row.gives.values())
+            for world in (there.own, there.foreign) if row.methods == ("GET",) and not listens else ():
+                for path, _ in asked(row, world):
+                    for limit in ("", "limit=1") if row.lists else ("",):
+                        whole = path + ("&" if "?" in path else "?") * bool(limit) + limit
+                        status, text = await there.send("GET", whole, None, there.eva)
+                        found[whole] = status, text.partition("} ")[2]
+        return found
+
+    async with place(tmp_path, ROLES["is"], engine) as there:
+        for _ in range(3):
+            await there.records_of(there.own)
+        await answers(there)  # the first report has the ledger catch up
+        before = await answers(there)
+        await foreign_calls(there)
+        after = await answers(there)
+        assert 4 == json.loads(after["/records"][1])["pagination"]["total_count"]
+        assert [] == [path for path in before if before[path] != after[path]]
+
+
+@pytest.mark.asyncio
+async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
+    """A tail shows an own call behind 12,000 others and says nothing of these; `/changes` is silent until it comes."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        cookie = there.eva["Cookie"]
+        async with (
+            listening(there.server.url, cookie) as changes,
+            listening(there.server.url, cookie, "/tail") as tail,
+        ):
+            await there.server.create("a key of others", scopes=[INGEST])
+            await foreign_calls(there)
+            await there.records_of(there.own)
+            name, said = await tail.event()
+            assert ("record", OWN) == (name, said["team"])
+            assert ("changed", {"what": ["records", "ledger", "budgets"]}) == await changes.event()
+            budget = f"/budgets/{there.foreign.ids['budgets']}"
+            assert 200 == (await there.server.ask("PATCH", budget, {"default_amount": "7"})).status
+            own = f"/budgets/{there.own.ids['budgets']}"
+            assert 200 == (await there.server.ask("PATCH", own, {"default_amount": "7"})).status
+            assert "budgets" in (await changes.event())[1]["what"]
 
 
 @pytest.mark.asyncio

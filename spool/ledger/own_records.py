@@ -1,0 +1,106 @@
+"""
+The newest calls that people see who may see a part of the calls alone, whatever others do.
+
+They are cut by their own number and at a fixed time, never by how many of others came: that number would tell about the
+others. What was looked through is remembered for each slice, so a call of others is looked at once for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spool.clock import Clock
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, Record, pack, unpack
+
+LOOK_BACK_S = 6 * 3600.0
+STEP = 512  # records that are read between two turns of the event loop
+MOST_SLICES = 8  # remembered at once: 10,000 calls take some 3 MiB
+
+IsOwn = Callable[[Record], bool]
+
+
+class OwnRecord(NamedTuple):
+    number: int
+    committed_at: float
+    packed: bytes
+
+    def record(self) -> Record:
+        return unpack(self.packed)[0]
+
+
+@dataclass(eq=False, slots=True)
+class _Remembered:
+    """The newest of one slice, the newest first, of the numbers below `below`."""
+
+    dimensions: Hashable  # what the slice was worked out with
+    below: int = 1
+    rows: list[OwnRecord] = field(default_factory=list)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class OwnRecords:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._slices: OrderedDict[Hashable, _Remembered] = OrderedDict()
+
+    async def newest(self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int) -> Sequence[OwnRecord]:
+        """
+        The newest closed calls of a slice, the newest first: at most `most` of LOOK_BACK_S.
+
+        `dimensions` are the organization's own, which `is_own` may go by: when they change, all is looked at again.
+        """
+        remembered = self._slices.get(slice)
+        if remembered is None or remembered.dimensions != dimensions:
+            remembered = self._slices[slice] = _Remembered(dimensions)
+        self._slices.move_to_end(slice)
+        if len(self._slices) > MOST_SLICES:
+            self._slices.popitem(last=False)
+        async with remembered.turn:
+            await self._follow(remembered, is_own, most)
+            return list(remembered.rows)
+
+    async def _follow(self, remembered: _Remembered, is_own: IsOwn, most: int) -> None:
+        below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
+        if below < remembered.below:  # the log was begun anew
+            remembered.below, remembered.rows = 1, []
+        floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
+        found: list[OwnRecord] = []
+        end = below
+        while end > floor and len(found) < most:
+            begin = max(floor, end - STEP)
+            found += await own_of(self._log, begin, end, is_own)
+            end = begin
+            await asyncio.sleep(0)
+        rows = [*found, *remembered.rows][:most]
+        remembered.rows = [row for row in rows if row.committed_at > since]
+        remembered.below = below
+
+
+async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
+    """The own closed calls of the numbers from `begin` until before `end`, the newest first."""
+    found = [
+        OwnRecord(number, entry.committed_at, pack([record]))
+        for entry in await log.read(AI_TELEMETRY, begin, end - 1)
+        for number, record in enumerate(entry.records, entry.first)
+        if record is not None and is_own(record)
+    ]
+    return found[::-1]
+
+
+async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
+    """The first number that was committed after a moment, `below` if none was: both rise together."""
+    low, high = 1, below
+    while low < high:
+        middle = (low + high) // 2
+        entries = await log.read(topic, middle, middle, with_open=True)
+        if entries and entries[0].committed_at > moment:
+            high = middle
+        else:  # before the moment, or gone, which is older than everything that is kept
+            low = middle + 1
+    return low
