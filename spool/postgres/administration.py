@@ -64,12 +64,12 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
         elapsed_s = time.perf_counter() - began
         version = await found_version(database)
         shared = await read_settings(database) if version else {}
-        is_unfinished = bool(version) and await is_marked(database)
+        is_unfinished = await is_marked(database)
     problem = ""
-    if not version:
-        problem = "the schema is not made yet: run tollhouse storage init"
-    elif is_unfinished:
+    if is_unfinished:
         problem = f"the schema {NOT_FINISHED}"
+    elif not version:
+        problem = "the schema is not made yet: run tollhouse storage init"
     elif storage.durability == REPLICATED and not standbys:
         problem = (
             "the standby is gone: synchronous_standby_names is empty, and nothing is kept then under "

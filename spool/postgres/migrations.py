@@ -100,17 +100,17 @@ async def found_version(database: Database) -> int:
     return (await database.read(lambda connection: _versions(database, connection)))[0]
 
 
-async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS) -> None:
+async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False) -> None:
     """
     Bring the schema to the last of the versions; several processes may begin it at once: one of them does it, and the
-    others wait for it.
+    others wait for it. `for_copy`: a schema that this makes is UNFINISHED from its first moment.
 
     SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs that could
     not work with it afterwards.
     """
     while True:
         try:
-            await try_to_migrate(database, versions)
+            await try_to_migrate(database, versions, for_copy=for_copy)
         except BeingMigrated as error:
             _log.warning("%s: this one waits", error, extra={"action": "migration_waits"})
         else:
@@ -118,7 +118,9 @@ async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS) 
         await asyncio.sleep(random.uniform(0.5, 1.5))  # nobody waits behind this one meanwhile
 
 
-async def try_to_migrate(database: Database, versions: Sequence[Migration] = VERSIONS) -> None:
+async def try_to_migrate(
+    database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
+) -> None:
     """As `migrate`; BeingMigrated where another process has the tables for long."""
     found, oldest_node = await database.read(lambda connection: _versions(database, connection))
     check_version(found, oldest_node, len(versions))
@@ -126,7 +128,7 @@ async def try_to_migrate(database: Database, versions: Sequence[Migration] = VER
         return
     try:
         if not found:
-            await database.transaction(partial(_make_facts, database))
+            await database.transaction(partial(_make_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has the tables of the schema {database.name}") from error
@@ -154,8 +156,8 @@ def check_joining(database: Database, connection: Connection) -> None:
     check_version(*_versions(database, connection))
 
 
-def _make_facts(database: Database, connection: Connection) -> None:
-    """Make the schema and its first table, unless another process does the same at this moment."""
+def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
+    """Make the schema and its first table with the mark, unless another process does the same at this moment."""
     _wait_for_others(connection)
     # CREATE SCHEMA asks for a privilege on the database even where the schema is there.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
@@ -163,6 +165,8 @@ def _make_facts(database: Database, connection: Connection) -> None:
             connection.execute(database.sql("CREATE SCHEMA {schema}"))
     with suppress(*ALREADY_THERE), connection.transaction():
         connection.execute(database.sql(FACTS))
+        if for_copy:
+            connection.execute(database.sql(KEEP), {"name": UNFINISHED, "value": b""})
 
 
 def _wait_for_others(connection: Connection) -> None:

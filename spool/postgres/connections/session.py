@@ -183,6 +183,8 @@ class ServerSession:
         A role that may not see standbys waits until the configuration that was just read is that of all processes.
         """
         self._notices.clear()
+        if self.connection.commits_since is None:
+            self.connection.commits_since = time.monotonic()
         transaction = JoinedTransaction(self.connection)
         try:
             transaction.barrier()

@@ -173,9 +173,9 @@ async def _begin(database: Database) -> None:
     """An empty schema with the mark; what an unfinished copy left is removed."""
     if await found_version(database):
         await database.read(partial(_check_unused, database))
-        if await unfinished.is_marked(database):
-            await _drop(database)
-    await migrate(database)
+    if await unfinished.is_marked(database):
+        await _drop(database)
+    await migrate(database, for_copy=True)
 
     def mark(connection: Connection) -> None:
         connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))  # nobody begins a session

@@ -23,9 +23,11 @@ def mark(database: Database, connection: Connection) -> None:
 
 
 async def is_marked(database: Database) -> bool:
-    """The schema is made."""
+    """Whether there is a copy, of however much."""
 
     def look(connection: Connection) -> bool:
+        if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
+            return False
         [(found,)] = connection.execute(database.sql(_FIND), (UNFINISHED,)).fetchall()
         return bool(found)
 

@@ -1,0 +1,68 @@
+"""A copy whose process ends behind any of its statements: what is there says so, and the next copy begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from spool.errors import UnfinishedCopy
+from spool.postgres.administration import ADMINISTRATION
+from spool.postgres.connections.watched import WatchedConnection
+from tests.spool.transfer.places import Places
+
+FILLING = "idle_in_transaction_session_timeout = '10min'"  # in the transaction that takes everything over
+
+
+class Killed(BaseException):
+    """The process has ended: nothing is cleaned up, and the server sees that its connection is gone."""
+
+
+@contextmanager
+def killed_behind(number: int) -> Iterator[list[str]]:
+    """The process ends behind that many statements that may change something; those that there were."""
+    told: list[str] = []
+    execute = WatchedConnection.execute
+
+    def counted(self: WatchedConnection, query: Any, *arguments: Any, **options: Any) -> Any:
+        done = execute(self, query, *arguments, **options)
+        text = query.decode() if isinstance(query, bytes) else str(query)
+        if text.split()[0] in ("SELECT", "BEGIN"):
+            return done
+        told.append(text)
+        if len(told) >= number:
+            self.pgconn.finish()
+            raise Killed
+        return done
+
+    WatchedConnection.execute = counted  # type: ignore[method-assign, assignment]
+    try:
+        yield told
+    finally:
+        WatchedConnection.execute = execute  # type: ignore[method-assign]
+
+
+@pytest.mark.asyncio
+async def test_killed_behind_each_statement_of_its_beginning(places: Places, receipt: str) -> None:
+    """It is no schema yet, or a copy that is not finished: never one that a gateway would begin to use."""
+    before = await places.said("files")
+    storage = places.options["postgres"].storage
+    outcomes = []
+    for number in range(1, 200):
+        with killed_behind(number) as told, pytest.raises(Killed):
+            await places.copy("files", "postgres")  # also over what the attempt before has left
+        problem = str((await ADMINISTRATION.status(storage))["problem"])
+        is_made = "not made yet" not in problem
+        outcomes.append(is_made)
+        assert "a copy that was not finished" in problem or not is_made, told[-1]
+        if is_made and outcomes.count(True) in (1, 2):
+            with pytest.raises(UnfinishedCopy, match="run tollhouse storage copy or import again"):
+                await places.open("postgres")
+        if any(FILLING in one for one in told):
+            break
+    print(f"killed behind {len(outcomes)} statements; a schema was there after {sum(outcomes)} of them")
+    assert {True, False} == set(outcomes)
+    await places.copy("files", "postgres")
+    assert before == await places.said("postgres")
