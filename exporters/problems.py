@@ -29,9 +29,11 @@ def stream_name(name: str, value: str) -> Iterator[str]:
 
 
 def url(name: str, value: str) -> Iterator[str]:
-    """An empty URL is none."""
+    """An empty URL is none. What is wrong is said without the address, which may hold a password."""
     if value and not _is_url(value):
         yield f"{name} must begin with http:// or https://"
+    elif value and "@" in urlsplit(value).netloc:
+        yield f"{name} must not hold a user or a password: take out what stands before the @"
 
 
 def _is_url(text: str) -> bool:

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
+FAULTS = 3  # without a success between: then the route is at fault, and it parks
 # The refusals that are never given to a request that was taken under the same key: a service that honours keys would
 # have repeated its first answer. Every other one may come from somebody in between, or while the first is worked on.
 _NOT_TAKEN = (400, 413)
@@ -71,6 +72,7 @@ class RouteLoop:
         self._max_dead_letters = max_dead_letters
         self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
+        self._faults = 0  # of our own since the last success
         self._is_retired = self._is_let_go = self.is_running = False
         self._waits = ""  # for the spool, as it was last logged
 
@@ -150,8 +152,7 @@ class RouteLoop:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
-            fault = Retryable(f"fault: {type(error).__name__}", answered=False, ambiguous=True)
-            await self._retry(delivery, fault, began)
+            await self._fault(delivery, error, began)
         else:
             await self._deliveries.settle(delivery, settlement)
             if settlement.delivered:
@@ -162,7 +163,8 @@ class RouteLoop:
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
             return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
-        waited = inf if self._throttle.state == PARKED else now  # parked: the throttle alone decides when
+        # Parked: the throttle alone decides when. But over a fault, what does not fail comes first.
+        waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         most = self._exporter.max_records
         return await self._deliveries.due(self.name, now=waited, max_records=most, below=self._linger.below)
 
@@ -193,6 +195,7 @@ class RouteLoop:
             raise Misconfigured(str(error), answered=False) from error
 
     async def _worked(self) -> None:
+        self._faults = 0
         if self._throttle.succeed():
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_state(self.name, RUNNING, None)
@@ -242,11 +245,22 @@ class RouteLoop:
             self._throttle.refuse()
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
-    async def _park(self, delivery: Delivery, error: Misconfigured) -> None:
+    async def _fault(self, delivery: Delivery, error: Exception, began: int) -> None:
+        """Retry what failed inside of Tollhouse, and park when nothing else comes of it."""
+        self._faults += 1
+        words = f"fault: {type(error).__name__}"
+        if self._faults < FAULTS:
+            await self._retry(delivery, Retryable(words, answered=False, ambiguous=True), began)
+            return
+        repeats = f"{words}, again and again: the log of Tollhouse says where"
+        not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)  # behind what waits
+        await self._park(delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before)
+
+    async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         words = str(error)
         self._warn(delivery, "route_parked", words)
         await self._deliveries.retry(
-            delivery, reason=words, not_before=0.0, answer=error.answer, ambiguous=error.ambiguous
+            delivery, reason=words, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
         )
         self._throttle.park(PARKED_S)
         await self._deliveries.set_state(self.name, PARKED, words)

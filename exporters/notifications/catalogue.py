@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from exporters.notifications import schedule
 from exporters.notifications.channel import Channel
 from exporters.notifications.channels import alertmanager, email, slack, webhook
-from exporters.problems import one_of
+from exporters.problems import one_of, url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
@@ -28,6 +28,7 @@ def problems(channels: Sequence[NotifySettings]) -> Iterator[str]:
         yield from one_of(f"{shown}.type", settings.type, tuple(TYPES))
         if settings.type in TYPES:
             yield from TYPES[settings.type].problems(shown, settings)
+        yield from url(f"{shown}.proxy", settings.proxy)
         yield from schedule.problems(shown, settings)
 
 

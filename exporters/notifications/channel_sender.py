@@ -24,6 +24,7 @@ from spool.registry.tables.notices import NoticeTable
 LOOK_EVERY_S = 1.0
 PARKED_S = 60.0
 SPOOL_AGAIN_S = 5.0  # after the spool was away, or could not say that what is to be sent is kept for good
+FAULT = "fault:"  # begins the reason while something fails inside of Tollhouse
 GIVE_UP_S = 86_400.0
 BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 
@@ -58,11 +59,14 @@ class ChannelSender:
                 if await self._is_due(wake):
                     wake = await self.send_due()
                     self._waits = ""
+                    if self._reason.startswith(FAULT):
+                        self.state, self._reason = RUNNING, ""
             except SpoolUnavailable as error:  # nothing was sent, or nothing was kept of what became of it
                 self._wait(str(error))
                 wake = self._clock.now() + SPOOL_AGAIN_S
-            except Exception:  # noqa: BLE001 - the supervised loop
+            except Exception as error:  # noqa: BLE001 - the supervised loop
                 _log.exception("notifications wait", extra={"action": "notifications_put_off", "channel": self.name})
+                self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
                 wake = self._clock.now() + PARKED_S
             await asyncio.sleep(LOOK_EVERY_S)
 

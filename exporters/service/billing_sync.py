@@ -175,6 +175,10 @@ class BillingSync:
         except SpoolError:
             _log.exception("%s: the spool failed", NAME, extra={"action": "sync_fault"})
             return PARKED_RETRY_S
+        except Exception as error:  # noqa: BLE001 - what failed inside was not marked as sent
+            _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
+            self._state, self._reason = PARKED, f"fault: {type(error).__name__}"
+            return PARKED_RETRY_S
         if self._state != RUNNING:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
         self._state, self._reason, self._failures = RUNNING, None, 0

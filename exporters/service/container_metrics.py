@@ -65,6 +65,7 @@ class _Lane:
     reason: str | None = None
     parked: bool = False
     failures: int = 0
+    is_faulty: bool = False  # something failed inside of Tollhouse
     closed_until: float = 0.0
 
 
@@ -122,12 +123,7 @@ class ContainerSync:
 
     async def run(self) -> None:
         while True:
-            try:
-                rest_s = await self.send_due()
-            except Exception:  # noqa: BLE001 - what failed inside was not marked as sent
-                _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
-                rest_s = PARKED_RETRY_S
-            await self._rest(rest_s)
+            await self._rest(await self.send_due())
 
     async def send_due(self) -> float:
         """Send what is due; returns how long to wait then without a change."""
@@ -160,7 +156,7 @@ class ContainerSync:
             if lane.reason != str(error):
                 extra = {"action": "sync_parked", "stream": stream, "status": error.status}
                 _log.warning("%s is parked: %s", NAME, error, extra=extra)
-            lane.parked, lane.reason = True, str(error)
+            lane.parked, lane.reason, lane.is_faulty = True, str(error), False
             lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
         except Retryable as error:
             lane.failures += 1
@@ -168,7 +164,13 @@ class ContainerSync:
             lane.reason = str(error)
             lane.closed_until = self._clock.monotonic() + wait_s
             _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
+        except Exception as error:  # noqa: BLE001 - what failed inside was not marked as sent; other streams go on
+            _log.exception("%s: a fault", NAME, extra={"action": "sync_fault", "stream": stream})
+            lane.parked, lane.reason, lane.is_faulty = True, f"fault: {type(error).__name__}", True
+            lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
         else:
+            if lane.is_faulty:
+                self._worked(stream)
             return more
         return True
 

@@ -24,7 +24,7 @@ from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.devices.device import ENROLLED, REVOKED, Device, of_known
 from spool.devices.table import DeviceTable
-from spool.errors import NotThere
+from spool.errors import NotThere, SpoolError
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
@@ -67,6 +67,7 @@ class DeviceSync:
         self._state = RUNNING
         self._reason: str | None = None
         self._failures = 0
+        self._is_faulty = False  # something failed inside of Tollhouse
         self._closed_until = 0.0
         self._rests: dict[str, tuple[int, float]] = {}  # id -> the facts it rests with, until when
         self._poked = asyncio.Event()
@@ -105,8 +106,14 @@ class DeviceSync:
         while True:
             try:
                 rest_s = await self._send_due()
-            except Exception:  # noqa: BLE001 - a row failed inside: nothing was marked as sent
+                if self._is_faulty:  # and is so no more
+                    self._worked()
+            except SpoolError as error:
+                _log.warning("%s: the spool failed: %s", NAME, error, extra={"action": "sync_put_off"})
+                self._reason, rest_s = str(error), PARKED_RETRY_S
+            except Exception as error:  # noqa: BLE001 - a row failed inside: nothing was marked as sent
                 _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
+                self._state, self._reason, self._is_faulty = PARKED, f"fault: {type(error).__name__}", True
                 rest_s = PARKED_RETRY_S
             await self._rest(rest_s)
 
@@ -209,13 +216,13 @@ class DeviceSync:
     def _worked(self) -> None:
         if self._state != RUNNING:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
-        self._state, self._reason, self._failures = RUNNING, None, 0
+        self._state, self._reason, self._failures, self._is_faulty = RUNNING, None, 0, False
 
     def _park(self, error: SendError) -> None:
         if self._state != PARKED or self._reason != str(error):
             fields = {"action": "sync_parked", "status": error.status}
             _log.warning("%s is parked: %s", NAME, error, extra=fields)
-        self._state, self._reason = PARKED, str(error)
+        self._state, self._reason, self._is_faulty = PARKED, str(error), False
         self._closed_until = self._clock.monotonic() + PARKED_RETRY_S
 
     def _retry(self, device: Device, error: Retryable) -> None:

@@ -52,6 +52,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from own_telemetry.problems(config.telemetry, listening)
     yield from _stream_problems(config)
     yield from _agent_problems(config)
+    yield from url("container.upload_url", config.container.upload_url)
     yield from _oidc_problems(config.oidc)
     for name in config.privacy.keep_attributes:
         if may_hold_content(name):
@@ -90,8 +91,8 @@ def problems(config: Config) -> Iterator[str]:
         if pull.key_file is None:
             yield f"{shown}.key_file is required: the file with an admin key of the provider"
         yield from url(f"{shown}.base_url", pull.base_url)
-        if any(mark in pull.base_url for mark in "@?#"):
-            yield f"{shown}.base_url must be an address alone, without a user, a query or a fragment: the key is a file"
+        if any(mark in pull.base_url for mark in "?#"):
+            yield f"{shown}.base_url must be an address alone, without a query or a fragment: the key is a file"
         if pull.source == "litellm_spend_logs" and not pull.base_url:
             yield f"{shown}.base_url is required: the address of your LiteLLM"
         if pull.source == "github_copilot" and not pull.account:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from exporters.backoff import Backoff
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
-from exporters.route_loop import RouteLoop
+from exporters.route_loop import FAULTS, RouteLoop
 from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
@@ -96,6 +96,37 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
     assert await route_of(spool, Broken()).forward_once()
     assert "failed inside" in caplog.text
     assert {"queued": 10} == await spool.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: StoppedClock) -> None:
+    """It is shown, nothing is lost, what does not fail passes all the same, and the end of the fault ends it."""
+    broken = {"is": True}
+
+    class Broken(Capture):
+        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+            if delivery.first == 1 and broken["is"]:
+                raise ValueError("a secret value")
+            return await super().send(delivery, entries)
+
+    await spool.add(calls(1, 10))
+    route = route_of(spool, Broken(max_records=10))
+    shown = []
+    for _ in range(FAULTS):
+        await route.forward_once()
+        clock.move(30)
+        shown.append(((await spool.state()).state, (await spool.state()).reason))
+    assert ("parked", "fault: ValueError, again and again: the log of Tollhouse says where") == shown[-1]
+    assert ["running"] * (FAULTS - 1) == [state for state, _ in shown[:-1]]
+    await spool.add(calls(11, 20))
+    clock.move(30)
+    assert await route.forward_once()
+    assert ("running", 10) == ((await spool.state()).state, (await spool.terms())["delivered"])
+    broken["is"] = False
+    clock.move(120)
+    assert await route.forward_once()
+    assert "running" == (await spool.state()).state
+    assert 20 == (await spool.terms())["delivered"]
 
 
 @pytest.mark.asyncio

@@ -43,7 +43,7 @@ class SteppingClock:
         return self.now()
 
 
-class Tried(Exception):
+class Tried(BaseException):
     """What waits was tried."""
 
 
@@ -119,6 +119,8 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
             return [waiting(1, message=1, not_before=border)]
 
         async def update(self, changed: object) -> None: ...
+
+        async def confirm(self) -> None: ...
 
     class Channel:
         def stamp(self) -> object:

@@ -262,7 +262,7 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
         name = "own logs"
         source = "litellm_spend_logs"
         key_file = "/etc/tollhouse/litellm"
-        base_url = "https://user:word@litellm.example.com"
+        base_url = "https://litellm.example.com?team=own"
         account = "own"
         [[reconciliation.pull]]
         name = "copilot"
@@ -272,8 +272,42 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
     assert [
         "reconciliation.pull[0].base_url is required: the address of your LiteLLM",
         "reconciliation.pull[0].days must be at most 31",
-        "reconciliation.pull[1].base_url must be an address alone, without a user, a query or a fragment: "
-        "the key is a file",
+        "reconciliation.pull[1].base_url must be an address alone, without a query or a fragment: the key is a file",
         "reconciliation.pull[2].key_file is required: the file with an admin key of the provider",
         "reconciliation.pull[2].account is required: the name of your organization at GitHub",
     ] == problems(path)
+
+
+ADDRESSES = {
+    "upstream.base_url": '[upstream]\nbase_url = "{}"',
+    "upstream.ai_telemetry_url": '[upstream]\nai_telemetry_url = "{}"',
+    "upstream.proxy": '[upstream]\nproxy = "{}"',
+    "destinations[0].url": '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "{}"',
+    "notify[0].url": '[[notify]]\nname = "hook"\ntype = "webhook"\nsecret_file = "s"\nurl = "{}"',
+    "notify[0].proxy": '[[notify]]\nname = "chat"\ntype = "slack"\nurl = "https://chat.example"\nproxy = "{}"',
+    "telemetry.otlp_endpoint": '[telemetry]\notlp_endpoint = "{}"',
+    "oidc.proxy": """
+        [oidc]
+        issuer = "https://idp.example"
+        client_id = "tollhouse"
+        console = "https://tollhouse.example/console/"
+        proxy = "{}"
+        """,
+    "agent.gateway": '[agent]\ngateway = "{}"',
+    "reconciliation.pull[0].base_url": """
+        [[reconciliation.pull]]
+        name = "logs"
+        source = "litellm_spend_logs"
+        key_file = "/etc/key"
+        base_url = "{}"
+        """,
+    "container.upload_url": '[container]\nupload_url = "{}"',
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+@pytest.mark.parametrize("user", ["ann:hunter2", "ann", ""])
+def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:
+    """Not even an empty one; the sentence does not repeat what may be a password."""
+    path = written(tmp_path, ADDRESSES[name].format(f"https://{user}@costs.example:8443"))
+    assert [f"{name} must not hold a user or a password: take out what stands before the @"] == problems(path)

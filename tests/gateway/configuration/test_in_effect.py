@@ -17,8 +17,8 @@ listen = "127.0.0.1:9001"
 hold = "20s"
 retention = "8d"
 [upstream]
-base_url = "https://ann:{SECRET}@costs.example:8443/{SECRET}/v2?token={SECRET}"
-proxy = "http://ann:{SECRET}@proxy.example:3128"
+base_url = "https://costs.example:8443/{SECRET}/v2?token={SECRET}"
+proxy = "http://proxy.example:3128"
 [[upstream.keys]]
 name = "costs"
 secret_env = "COSTS_SECRET"

@@ -1,0 +1,118 @@
+"""What fails inside of Tollhouse again and again is shown as parked, and no longer than it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.schedule import Schedule
+from exporters.service.container_metrics import ContainerSync
+from exporters.service.device_sync import DeviceSync
+from spool.container_files.sums import ContainerSums
+from spool.container_files.values import FILE
+from spool.devices.device import Device
+from spool.registry.notices import Notification
+from spool.settings import ContainerSettings
+from tests.exporters.spools import StoppedClock
+
+pytestmark = pytest.mark.asyncio
+
+
+class Fault:
+    """A defect, for as long as it is there."""
+
+    is_there = True
+
+    def meet(self) -> list[Any]:
+        """Nothing, once it is gone."""
+        if self.is_there:
+            raise ValueError("a secret value")
+        return []
+
+
+async def test_a_stream_of_container_metrics() -> None:
+    """Its other streams go on."""
+    fault, asked = Fault(), []
+
+    class Files:
+        sums = ContainerSums(ContainerSettings())
+
+        async def due(self, kind: str, *, limit: int) -> list[object]:
+            asked.append(kind)
+            if kind == FILE:
+                fault.meet()
+            return []
+
+        async def untold(self, *, limit: int) -> list[object]:
+            return []
+
+    clock = StoppedClock()
+    sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
+    assert 60 == await sync.send_due()
+    assert ("parked", "container-upload: fault: ValueError") == (sync.state().state, sync.state().reason)
+    assert 3 == len(asked)
+    fault.is_there = False
+    clock.move(60)
+    await sync.send_due()
+    assert ("running", None) == (sync.state().state, sync.state().reason)
+
+
+async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on by itself."""
+    fault = Fault()
+
+    class Table:
+        def all(self) -> list[Device]:
+            return []
+
+        async def changes(self) -> None:
+            await asyncio.Event().wait()
+
+    sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=StoppedClock())
+    monkeypatch.setattr(sync, "_due", lambda now: fault.meet())
+    task = asyncio.create_task(sync.run())
+    await _until(lambda: (sync.state().state, sync.state().reason) == ("parked", "fault: ValueError"))
+    fault.is_there = False
+    sync.poke()
+    await _until(lambda: (sync.state().state, sync.state().reason) == ("running", None))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is kept."""
+    fault, clock = Fault(), StoppedClock()
+
+    class Table:
+        version = 1
+
+        async def changes(self, channel: str) -> int:
+            return 1
+
+        async def waiting(self) -> list[Notification]:
+            fault.meet()
+            return []
+
+    class Channel:
+        def stamp(self) -> object:
+            return 1
+
+    monkeypatch.setattr("exporters.notifications.channel_sender.LOOK_EVERY_S", 0.0)
+    sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
+    task = asyncio.create_task(sender.run())
+    await _until(lambda: (sender.state, sender.reason) == ("parked", "fault: ValueError"))
+    fault.is_there = False
+    clock.move(60)
+    await _until(lambda: (sender.state, sender.reason) == ("running", ""))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110 - the state of a loop is no event
+            await asyncio.sleep(0)
