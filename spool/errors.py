@@ -35,6 +35,10 @@ class KeyReused(Stale):
     """The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key."""
 
 
+class NotClosed(SpoolUnavailable):
+    """Some of the numbers asked for are not closed, or not any more: the caller asks what is, and reads again."""
+
+
 class SpoolDamaged(SpoolUnavailable):
     """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
 

@@ -219,7 +219,7 @@ class Shadows:
         since = self._clock.now() - WINDOW_S
         last = log.closed_below(AI_TELEMETRY) - 1
         for first in range(max(1, self._known + 1, last - REMEMBERED), last + 1, STEP):
-            for entry in await log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
+            for entry in await log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
                 if entry.committed_at >= since:
                     for record in entry.records:
                         if isinstance(record, Inference):

@@ -188,7 +188,7 @@ class TakeBacks:
         members = _Members(counted)
         last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
         for first in range(counted.after, last + 1, STEP):
-            for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
+            for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
                 for record in _metrics(entry.records):
                     if not heard.isdisjoint(reporters_of(record)) and record in members:
                         yield correction(record, entry.committed_at)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from spool.clock import Clock
-from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
+from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import counting, kept
 from spool.ledger.costs import costs
 from spool.ledger.counting import Placement, state_of
@@ -32,6 +32,7 @@ CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
 STEP = 512  # numbers that are added up at once: a millisecond, in which nothing else runs
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
+TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
 LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
 HOURS_KEPT_S = 62 * DAY_S  # then the day alone stays
 MOST_VALUES = 1000  # of one dimension
@@ -107,39 +108,61 @@ class Ledger:
     async def follow(self, log: ReadableLog) -> None:
         """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
         async for _ in log.changes(AI_TELEMETRY):
-            try:
-                await self.catch_up(log)
-                await self.tidy()
-            except SpoolUnavailable:
-                _log.exception("the ledger cannot write", extra={"action": "ledger_waits"})
-                await asyncio.sleep(RETRY_S)
+            while not await self._has_counted(log):  # also if nothing more is committed
+                pass
             await asyncio.sleep(PAUSE_S)
+
+    async def _has_counted(self, log: ReadableLog) -> bool:
+        """Count what is closed, unless that fails, which takes a while."""
+        try:
+            await self.catch_up(log)
+            await self.tidy()
+        except NotClosed as error:
+            _log.info("the ledger counts on later: %s", error, extra={"action": "ledger_waits"})
+            await asyncio.sleep(PAUSE_S)
+        except SpoolUnavailable:
+            _log.exception("the ledger cannot write", extra={"action": "ledger_waits"})
+            await asyncio.sleep(RETRY_S)
+        else:
+            return True
+        return False
 
     async def watch(self, log: ReadableLog) -> None:
         """Know how far others have counted, for as long as the log lives. Runs until cancelled."""
-        async for below in log.changes(AI_TELEMETRY):
+        async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
             while is_behind:  # they go on counting while the log is at rest
                 try:
-                    is_behind = await self._look(below) < below
+                    is_behind = await self._look(log)
                 except SpoolUnavailable as error:
                     _log.warning("the ledger cannot be read: %s", error, extra={"action": "ledger_waits"})
                     await asyncio.sleep(RETRY_S)
                 await asyncio.sleep(PAUSE_S)
 
-    async def _look(self, below: int) -> int:
+    async def _look(self, log: ReadableLog) -> bool:
+        """Whether there is something that others did not count yet."""
         async with self._turn:
             self._reach = (await self._state())["reach"]
-            self._is_caught_up |= self._reach >= below
-            return self._reach
+            is_behind = self._reach < log.closed_below(AI_TELEMETRY)
+            self._is_caught_up |= not is_behind
+            return is_behind
 
     async def catch_up(self, log: ReadableLog) -> int:
         """Count every closed record that was not counted yet; returns the reach."""
         async with self._turn:
-            if (below := log.closed_below(AI_TELEMETRY)) < self._reach and not self.is_shared:
-                await self._begin_anew(below)
+            if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
+                if self.is_shared:  # the sums are as old as the log: a database that lost both, or others saw further
+                    self._reach = (await self._state())["reach"]
+                else:
+                    await self._begin_anew(below)
+            tries = 0
             while self._reach < (below := log.closed_below(AI_TELEMETRY)):
-                await self._count(log, below)
+                try:
+                    await self._count(log, below)
+                except NotClosed:  # what is closed is asked again
+                    if (tries := tries + 1) == TRIES:
+                        raise
+                    await asyncio.sleep(RETRY_CLOSED_S)
             self._is_caught_up = True
             return self._reach
 
@@ -167,7 +190,7 @@ class Ledger:
         found = 0
         oldest: Entry | None = None
         for number in range(first, last + 1, STEP):
-            entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last))
+            entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last), whole=True)
             sums.add(entries)
             found += sum(len(entry.records) for entry in entries)
             oldest = oldest or next(iter(entries), None)
@@ -188,7 +211,7 @@ class Ledger:
         """When the oldest entry that is kept came, at best the one that was read; what is missed came before it."""
         if read is None:
             oldest = await _oldest(log)
-            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
+            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)  # none, if it is the next number
         return read.committed_at if read else self._clock.now()
 
     async def tidy(self) -> int:
@@ -381,7 +404,7 @@ async def _oldest(log: ReadableLog) -> int:
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2
-        if await log.read(AI_TELEMETRY, middle, middle):
+        if await log.read(AI_TELEMETRY, middle, middle, whole=True):
             high = middle
         else:
             low = middle + 1

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from spool.clock import Clock
+from spool.errors import NotClosed
 
 # The clock is a parameter and may jump, so a reader looks again this often while it waits.
 LOOK_AGAIN_S = 0.1
@@ -30,6 +31,12 @@ class Committed(NamedTuple):
     next: int  # the number after the last
 
 
+def check_closed(last: int, closed_below: int) -> None:
+    """NotClosed unless a number is closed."""
+    if last >= closed_below:
+        raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}: repeat it")
+
+
 class WaitingReaders:
     """
     Those who wait until more is closed. Belongs to the event loop.
@@ -44,11 +51,11 @@ class WaitingReaders:
         self._moved = asyncio.Event()
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
-        """What is closed now, and again whenever that has grown."""
+        """What is closed now, and again whenever that is another: fewer, if memory was read again, then more."""
         seen = 0
         while True:
             closed = self._closed_below(topic)
-            if closed > seen:
+            if closed != seen:
                 seen = closed
                 yield closed
             else:

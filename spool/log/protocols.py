@@ -25,16 +25,25 @@ class Observer(Protocol):
 class ReadableLog(Protocol):
     """What a reader of the log needs."""
 
-    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
-        """Closed records with first <= number <= last, cut to that range, amended, in order."""
+    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+        """
+        Closed records with first <= number <= last, cut to that range, amended, in order.
+
+        `whole`, for whoever goes on behind `last` afterwards: NotClosed unless all of these are closed, so that numbers
+        without a record are gone for good.
+        """
         ...
 
     def closed_below(self, topic: str) -> int:
-        """Every record with a lower number is closed. Numbers begin at 1."""
+        """
+        Every record with a lower number is closed, and outlives what a receipt outlives. Numbers begin at 1.
+
+        It may fall when the memory of a shared log is read again, never below what a transaction in it has rested on.
+        """
         ...
 
     def changes(self, topic: str) -> AsyncIterator[int]:
-        """`closed_below` now, and again whenever it has grown: what a reader waits on."""
+        """`closed_below` now, and again whenever it is another one: what a reader waits on."""
         ...
 
 
@@ -46,7 +55,9 @@ class Log(ReadableLog, Protocol):
         """Ids that are known more than once, too far apart in time for a lookup; counted now and then."""
         ...
 
-    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+    async def read(
+        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+    ) -> Sequence[Entry]:
         """As of every reader; `with_open` also records that are open, as they are by now."""
         ...
 

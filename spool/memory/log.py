@@ -23,7 +23,7 @@ from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Whereabouts
 from spool.log.event_types import EventType, EventTypes
 from spool.log.expectations import version_of
-from spool.log.horizon import Horizon
+from spool.log.horizon import Horizon, check_closed
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
 from spool.log.protocols import Observer
@@ -164,7 +164,11 @@ class MemoryLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+    async def read(
+        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+    ) -> Sequence[Entry]:
+        if whole:
+            check_closed(last, self.closed_below(topic))
         return self.entries(topic, first, last, with_open=with_open)
 
     def entries(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:

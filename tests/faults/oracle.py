@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import urllib3
 
@@ -21,6 +21,13 @@ CALLS_A_REQUEST = (1, 1, 5, 50)
 RETRIED = (429, 503)
 
 T = TypeVar("T")
+
+
+class SentCall(NamedTuple):
+    """What the ledger adds up of a call."""
+
+    user: str
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Oracle:
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
+        self.calls: dict[str, SentCall] = {}  # of `sent`
         self.acknowledged: dict[str, str] = {}
         self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
         self.latencies_s: list[float] = []
@@ -61,6 +69,7 @@ class Oracle:
             ]
             made = {name: content_hash(name, tokens, user) for name, tokens, user in calls}
             self.sent.update(made)
+            self.calls.update({name: SentCall(user, tokens) for name, tokens, user in calls})
         spans = [span(name, tokens=tokens, user__id=user) for name, tokens, user in calls]
         return SentRequest(request(spans), made)
 

@@ -53,6 +53,9 @@ SCENARIOS = {
     "F40": "several gateways: the old primary goes on",
     "F41": "several gateways: a standby that lags takes over",
     "A10": "several gateways: deleted without a standby, then one takes over",
+    "F46": "several gateways: calls that wait vanish in a takeover",
+    "F47": "several gateways: a crash, then calls that wait vanish",
+    "F48": "several gateways: nobody named, then calls vanish",
 }
 
 

@@ -55,7 +55,7 @@ class FakeLog:
     def closed_below(self, topic: str = "ai-telemetry") -> int:
         return self.entries[-1].last + 1 if self.entries else 1
 
-    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
         found = []
         for entry in self.entries:
             low, high = max(first, entry.first), min(last, entry.last)

@@ -118,6 +118,15 @@ def by_topic(numbers: Sequence[int], default: int = 1) -> dict[str, int]:
     return dict(zip(TOPICS, known, strict=True))
 
 
+class _Unconfirmed(NamedTuple):
+    """A commit that is not known to outlive the loss of the machine."""
+
+    id: int
+    at: float
+    size: int  # of the log before it, in bytes
+    before: ByTopic  # the numbers that were next before it
+
+
 class Following:
     """
     The memory of a log, as of the newest row that was followed: ids, numbers, and what is open.
@@ -132,8 +141,7 @@ class Following:
         self.confirmed = 0  # the newest commit that is known to outlive the loss of the machine
         self._hold_s = hold_s
         self._open: list[CommitRow] = []  # rows that may have open records, oldest first, their times ascending
-        # Commits that are not known to outlive the loss of the machine, oldest first: with the bytes of the log before.
-        self._unconfirmed: deque[tuple[int, float, int]] = deque()
+        self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
         self._unfolded: deque[tuple[int, int]] = deque()  # commits, and how many ids of each are in no run
         self._lock = Lock()
 
@@ -178,10 +186,14 @@ class Following:
             taken -= min(count, taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
-        """What is closed at a moment, of the commits up to `durable`; never less than the newest row says."""
-        if not self._hold_s:
-            return self.last.next
+        """
+        What is closed at a moment, of the commits up to `durable`; never less than the newest row says, unless all is
+        closed at once.
+        """
         with self._lock:
+            if not self._hold_s:
+                end = bisect_right(self._unconfirmed, durable, key=lambda commit: commit.id)
+                return self._unconfirmed[end].before if end < len(self._unconfirmed) else self.last.next
             end = bisect_right(self._open, now - self._hold_s, key=lambda row: row.at)
             end = min(end, bisect_right(self._open, durable, key=lambda row: row.id))
             closed = self.last.closed
@@ -199,8 +211,8 @@ class Following:
             self._forget_confirmed()
             if not self._unconfirmed:
                 return 0.0, 0
-            _, at, size = self._unconfirmed[0]
-            return self.last.at - at, self.last.size - size
+            first = self._unconfirmed[0]
+            return self.last.at - first.at, self.last.size - first.size
 
     def time_of_next(self, now: float) -> float:
         """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
@@ -231,7 +243,7 @@ class Following:
 
     def _note(self, row: CommitRow) -> None:
         with self._lock:
-            self._unconfirmed.append((row.id, row.at, self.last.size))
+            self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
             self.last = row
             while self._open and self._open[-1].at > row.at:  # of a clock that was ahead: they close with this row
                 self._open.pop()
@@ -244,7 +256,7 @@ class Following:
         self.planner.begin({topic: number for topic, number in by_topic(row.next).items() if number > 1})
 
     def _forget_confirmed(self) -> None:
-        while self._unconfirmed and self._unconfirmed[0][0] <= self.durable:
+        while self._unconfirmed and self._unconfirmed[0].id <= self.durable:
             self._unconfirmed.popleft()
 
 

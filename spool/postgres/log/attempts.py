@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from uuid import UUID
 
 from spool.errors import SpoolUnavailable
@@ -133,7 +134,7 @@ class AttemptWriter:
         if submissions:
             self._room.check(connection, following.last.size)
         now = following.time_of_next(head.now)
-        closed = following.closed_at(now, durable=following.durable)
+        closed = following.closed_at(now, durable=following.durable if self._hold_s else inf)
         reader = store.PostgresPlanReader(
             self._database,
             connection,

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from spool.errors import SpoolUnavailable
@@ -61,6 +62,15 @@ class GroupCommits:
         """An empty commit. Without `wait` there is none when another node has the head."""
         async with self._memory.turn:
             await self._keep(GroupAttempts(wait=wait))
+
+    async def prove(self) -> None:
+        """At a start: know that what was read outlives the machine. While no standby answers, that is not known yet."""
+        async with self._memory.turn:
+            newest = self._memory.following.last.id
+            if newest > self._memory.following.durable:
+                with suppress(SpoolUnavailable):
+                    await self._memory.confirm_within(newest, needs_standby=self._writer.needs_standby)
+                self._horizon.moved()
 
     async def close_what_is_due(self) -> None:
         """
@@ -128,11 +138,10 @@ class GroupCommits:
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
         """Nothing is known of it, or the standby is gone."""
         try:
-            await self._database.append.confirm(needs_standby=self._writer.needs_standby)
+            await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
             self.last_error = str(error)
             raise error from away
-        self._memory.confirmed(error.commit)
 
     def _apply(self, attempt: CommitAttempt, kept: CommitAttempt) -> None:
         self._memory.acknowledged(kept.row, kept.plan)

@@ -16,6 +16,7 @@ from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import EntryBody
 from spool.log.entries.damage import Damage, log_damaged_amendment
+from spool.log.horizon import check_closed
 from spool.log.values import Entry
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -51,14 +52,18 @@ def read_entries(
     *,
     cache: EntryCache,
     damage: list[Damage] | None = None,
+    whole: bool = False,
 ) -> Sequence[Entry]:
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
-    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside.
+    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. `whole`:
+    NotClosed if this database, which may be another than before, has not given all of these numbers.
     """
     if first > last:
         return []
+    if whole:
+        check_closed(last, accepted(database, connection, topic) + 1)
     rows, fields = _select(database, connection, topic, first, last, (first, last))
     entries = _cached_entries(database, connection, topic, rows, cache)
     found = []

@@ -21,8 +21,9 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, following: Following) -> None:
-        """Everything was read: readers that wait look again."""
+        """Everything was read: what was answered before counts no more, and readers that wait look again."""
         self._following = following
+        self._shown = {}
         self._readers.wake()
 
     def moved(self) -> None:
@@ -30,8 +31,11 @@ class PostgresHorizon:
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:
-        """Never less than what it answered before."""
-        closed = by_topic(self._following.closed_at(self._clock.now()))[topic]
+        """
+        Of the commits that outlive the loss of the machine. Never less than what it answered since everything was read.
+        """
+        following = self._following
+        closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]
         self._shown[topic] = max(closed, self._shown.get(topic, 1))
         return self._shown[topic]
 
@@ -39,9 +43,12 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """Whether the newest commit row says something else than what is closed by now."""
-        now, last = self._clock.now(), self._following.last
-        return self._following.closed_at(now) != last.closed or last.at > now + SOONER_S
+        """Whether an empty commit would have more closed: by what its row says, or as proof of those before it."""
+        following = self._following
+        now, last = self._clock.now(), following.last
+        due = following.closed_at(now)
+        is_proven = due == following.closed_at(now, durable=following.durable)
+        return due != last.closed or not is_proven or last.at > now + SOONER_S
 
     def _closes_in_s(self) -> float | None:
         closes_at = self._following.closes_at()

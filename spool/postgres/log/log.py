@@ -24,6 +24,7 @@ from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import Whereabouts
 from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
+from spool.log.horizon import check_closed
 from spool.log.plan import Answer, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
@@ -147,6 +148,7 @@ class PostgresLog:
     async def open(self) -> None:
         """Read what is kept, then take submissions."""
         await self._memory.load()
+        await self._commits.prove()
         self._writer = GroupWriter(
             self._commit,
             self._between,
@@ -198,10 +200,14 @@ class PostgresLog:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
-        if not with_open and last >= self._memory.closed[topic]:
+    async def read(
+        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+    ) -> Sequence[Entry]:
+        if not with_open and self._memory.closed[topic] <= min(last, self.closed_below(topic) - 1):
             await self._commits.close_what_is_due()
         closed = self._memory.closed[topic]
+        if whole:
+            check_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
         damage: list[Damage] = []
         entries = await self._database.read(
@@ -213,6 +219,7 @@ class PostgresLog:
                 last=last,
                 cache=self._memory.read_cache,
                 damage=damage,
+                whole=whole,
             )
         )
         if damage:

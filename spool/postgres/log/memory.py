@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from functools import partial
+from math import inf
 
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, Following, by_topic
@@ -61,7 +62,11 @@ class NodeMemory:
         self.turn = asyncio.Lock()
         self.following: Following
         self.runs_seq: int | None  # of the stored runs; None when another node has stored others since
-        self.read_cache, self.write_cache = EntryCache(cache_bytes), EntryCache(cache_bytes)
+        self._cache_bytes = cache_bytes
+        self._new_caches()
+
+    def _new_caches(self) -> None:
+        self.read_cache, self.write_cache = EntryCache(self._cache_bytes), EntryCache(self._cache_bytes)
 
     @property
     def index(self) -> DuplicateIndex:
@@ -69,8 +74,8 @@ class NodeMemory:
 
     @property
     def closed(self) -> dict[str, int]:
-        """By topic, what the newest commit row says."""
-        return by_topic(self.following.last.closed)
+        """By topic, what the newest commit row says; where all is closed at once, what outlives the machine."""
+        return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
     async def load(self) -> None:
         """Read everything. The caller has the turn, or nobody else knows the log yet."""
@@ -88,8 +93,7 @@ class NodeMemory:
         await self._room.begin()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        self.read_cache.clear()
-        self.write_cache.clear()
+        self._new_caches()  # what is being read of the old database may still be put into the old ones
         self._horizon.begin(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
@@ -147,6 +151,14 @@ class NodeMemory:
     def confirmed(self, commit: int) -> None:
         """The standby has everything up to a commit."""
         self.following.confirmed = max(self.following.confirmed, commit)
+
+    async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
+        """Wait until the standby has everything up to a commit that was followed. The caller has the turn."""
+        following = self.following
+        await self._database.append.confirm(needs_standby=needs_standby)
+        await self.follow_within()
+        if self.following is following:  # else it was another database that waited for its standby
+            self.confirmed(commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:

@@ -292,8 +292,8 @@ def _follow_all(database: Database, connection: Connection, following: Following
     if newest is None:
         return ""
     open_rows = [commit_row(newest)]
-    closed = open_rows[0].closed
-    while any(map(int.__gt__, open_rows[-1].next, closed)):
+    closed, durable = open_rows[0].closed, open_rows[0].durable
+    while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
         before = {"id": open_rows[-1].id, "limit": AT_ONCE}
         found = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()
         open_rows += map(commit_row, found)

@@ -22,7 +22,7 @@ from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
-from spool.log.horizon import Committed, Horizon
+from spool.log.horizon import Committed, Horizon, check_closed
 from spool.log.observation import notify
 from spool.log.plan import Answer, Plan, Planner, check
 from spool.log.protocols import Observer
@@ -262,9 +262,14 @@ class SqliteLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def read(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+    async def read(
+        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+    ) -> Sequence[Entry]:
         with self._translated():
-            last = min(last, (self.next_number(topic) if with_open else self.closed_below(topic)) - 1)
+            closed = self.closed_below(topic)
+            if whole:
+                check_closed(last, closed)
+            last = min(last, (self.next_number(topic) if with_open else closed) - 1)
             damage: list[Damage] = []
             entries = await self._database.read(
                 partial(read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage)

@@ -13,10 +13,13 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from spool.postgres.log.entries import code
+from spool.record import AI_TELEMETRY
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post
 from tests.faults.gateways.balanced import BalancedOracle
-from tests.faults.oracle import SentRequest
+from tests.faults.gateways.counted import differences, wait_until_counted
+from tests.faults.oracle import SentCall, SentRequest
 from tests.faults.site import Verdict
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
 from tests.spool.postgres_cluster import storage_table
@@ -75,6 +78,7 @@ class SharedSite:
         self.gateways[0].run("storage", "init")
         self.frozen: set[int] = set()
         self.refused: list[SentRequest] = []
+        self.damaged: list[SentCall] = []  # calls whose records are: the ledger may have read them before
         self.oracle = BalancedOracle(folder / "acknowledged", rng, self.gateways[0].key("load"), self.urls)
 
     def gateway(self, name: str, *, dsn: str = "") -> Tollhouse:
@@ -226,7 +230,24 @@ class SharedSite:
             books = one.json("spool", "verify")
             if not books["balanced"]:
                 verdict.wrong.append(f"node {number}: the books do not balance: {books}")
+        verdict.wrong += self._not_counted(promised)
         return verdict
+
+    def _not_counted(self, promised: set[str]) -> Sequence[str]:
+        """Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless."""
+        calls = self.oracle.calls
+        wait_until_counted(self.gateways[0], self._next_number())
+        kept = [calls[name] for name in promised | self.upstream.taken.keys() if name in calls]
+        missed = self.gateways[0].asked("/ledger")["ledger"]["missed"]
+        wrong = [f"the ledger passed over {missed} numbers"] if missed else []
+        return [*wrong, *differences(self.gateways[0], kept, may_be=self.damaged)]
+
+    def _next_number(self) -> int:
+        """Of the calls."""
+        query = sql.SQL("SELECT next[%s] FROM {}.commits ORDER BY id DESC LIMIT 1").format(sql.Identifier(self.schema))
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            row = connection.execute(query, (code(AI_TELEMETRY) + 1,)).fetchone()
+        return int(row[0]) if row else 1
 
     def _gaps(self) -> Sequence[str]:
         """Numbers that no entry has, or two."""

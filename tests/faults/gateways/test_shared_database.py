@@ -179,6 +179,7 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
             damage(broken, "commits", "terms", f"id = {terms.commit}")  # undone, for the books of other rows
             for name in body.sent.calls:
                 del site.oracle.acknowledged[name]
+                site.damaged.append(site.oracle.calls[name])
 
 
 def is_said(gateway: Tollhouse, words: str) -> bool:

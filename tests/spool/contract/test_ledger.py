@@ -24,6 +24,7 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import WIDTH, Dimensions
+from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
@@ -217,9 +218,9 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
             await asyncio.sleep(0)
 
     class Watched(FakeLog):
-        async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+        async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
             seen.append((last - first + 1, turns))
-            return await super().read(topic, first, last)
+            return await super().read(topic, first, last, whole=whole)
 
     seen: list[tuple[int, int]] = []
     log, ledger = Watched(), await ledgers.open()
@@ -588,8 +589,8 @@ class Interrupted(FakeLog):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
-        found = await super().read(topic, first, last)
+    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+        found = await super().read(topic, first, last, whole=whole)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
@@ -784,9 +785,9 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     looked = asyncio.Event()
     look = other._look
 
-    async def looking(below: int) -> int:
+    async def looking(log: ReadableLog) -> bool:
         try:
-            return await look(below)
+            return await look(log)
         finally:
             looked.set()
 

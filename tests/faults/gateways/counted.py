@@ -1,0 +1,48 @@
+"""What the ledger has counted, beside what was sent: the calls and the tokens of each user, exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.faults.oracle import SentCall
+
+COUNTED_S = 120.0
+
+
+def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
+    """Until the ledger has passed every number that was given."""
+
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = gateway.asked("/ledger")["ledger"]
+        return found
+
+    wait_for(lambda: state()["reach"] >= next_number and not state()["rebuilding"], COUNTED_S, "all is counted")
+
+
+def differences(gateway: Tollhouse, calls: Iterable[SentCall], *, may_be: Iterable[SentCall] = ()) -> Sequence[str]:
+    """A line for each user whose sums are not those of the calls; `may_be` are calls that count or do not."""
+    return list(_differences(gateway, list(calls), list(may_be)))
+
+
+def _differences(gateway: Tollhouse, calls: Sequence[SentCall], may_be: Sequence[SentCall]) -> Iterator[str]:
+    least, most = _sums(calls), _sums([*calls, *may_be])
+    rows = gateway.json("report", "--by", "user", "--from", "2020-01-01")["rows"]
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        for name in ("calls", "input_tokens"):
+            found[row["user"] or "", name] += row[name]
+    for place in sorted(most.keys() | found.keys()):
+        if not least[place] <= found[place] <= most[place]:
+            user, name = place
+            yield f"the ledger has {found[place]} {name} of {user}, not {least[place]}"
+
+
+def _sums(calls: Sequence[SentCall]) -> Counter[tuple[str, str]]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        sums[call.user, "calls"] += 1
+        sums[call.user, "input_tokens"] += call.tokens
+    return sums

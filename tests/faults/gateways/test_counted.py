@@ -1,0 +1,166 @@
+"""
+Commits that vanish with a primary: what is acknowledged under their numbers later is kept, delivered and counted, once.
+
+The standby is away for longer than `spool.hold`, so that by their age alone these commits would be closed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import wait_for
+from tests.faults.gateways.broken_database import ANSWERED_S
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.oracle import SentRequest
+from tests.faults.scenarios import Trial
+from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, confirming, folder
+
+pytestmark = pytest.mark.timeout(1800)
+
+HOLD_S = 0.5
+COMMIT_WAIT_S = 6.0  # a reader that waits for a commit goes on after the takeover
+
+
+class LaggingPair:
+    """Two gateways on a primary whose standby is away, gets nothing, and takes over."""
+
+    def __init__(self, folder: Path, pair: Pair, rng: random.Random) -> None:
+        self.pair = pair
+        self.rng = rng
+        self.site = SharedSite(
+            folder, dsn=pair.dsn, schema="gateways", rng=rng, count=2, hold=f"{HOLD_S * 1000:.0f}ms",
+            durability="replicated", commit_timeout="1s", spool=f'commit_wait = "{COMMIT_WAIT_S:.0f}s"',
+        )  # fmt: skip
+        self.site.oracle.patience_s = ANSWERED_S
+        self.site.start()
+        self.sends(3)
+        self._is_counted()
+        pair.catch_up()
+        pair.standby.stop()
+        self.taken_over_at = 0.0
+
+    def sends(self, calls: int) -> None:
+        """Acknowledged one by one, by any gateway."""
+        for _ in range(calls):
+            taken = partial(self._is_taken, self.site.oracle.make(1))
+            wait_for(taken, ANSWERED_S, "a call is acknowledged")
+
+    def _is_taken(self, sent: SentRequest) -> bool:
+        return any(self.site.oracle.is_taken(url, sent) for url in self.site.urls())
+
+    def _is_counted(self) -> None:
+        calls = len(self.site.oracle.acknowledged)
+
+        def counted() -> bool:
+            return bool(self.site.gateways[0].asked("/ledger")["ledger"]["reach"] > calls)
+
+        wait_for(counted, ANSWERED_S, "the first calls are counted")
+
+    def refuses(self, calls: int) -> None:
+        """So many to each gateway at once: all of them are refused, and are not sent again."""
+        asked = [(one, self.site.oracle.make(1)) for one in self.site.gateways for _ in range(calls)]
+        with ThreadPoolExecutor(len(asked)) as threads:
+            taken = list(threads.map(lambda pair: self.site.oracle.is_taken(pair[0].url, pair[1]), asked))
+        assert not any(taken)
+
+    def outlasts_the_hold(self) -> None:
+        """Until what was refused would be closed by its age: readers ask for it while the standby takes over."""
+        time.sleep(HOLD_S * 2 + self.rng.uniform(0, 1))
+
+    @contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """By the standby, which has nothing of what was refused."""
+        self.taken_over_at = time.monotonic()
+        if self.pair.primary.is_running:
+            self.pair.primary.stop()
+        self.pair.standby.start()
+        self.pair.promote()
+        with confirming(self.pair.standby):
+            self.pair.standby.change(synchronous_standby_names=SUCCESSOR)
+            yield
+
+    def names(self, names: str) -> None:
+        self.pair.primary.change(synchronous_standby_names=names)
+
+
+Way = Callable[[LaggingPair], None]
+
+
+def cut_off(lagging: LaggingPair) -> None:
+    lagging.refuses(4)
+    lagging.outlasts_the_hold()
+
+
+def restarted(lagging: LaggingPair) -> None:
+    """The primary crashes under a call that waits and comes again, so that what waited is there and nobody has it."""
+    lagging.refuses(1)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lagging.refuses, 1)
+        time.sleep(lagging.rng.uniform(0, 1))
+        lagging.pair.primary.stop()
+        lagging.pair.primary.start()
+        waiting.result()
+    lagging.outlasts_the_hold()
+
+
+def emptied(lagging: LaggingPair) -> None:
+    """What waits is let go, as if the standby had it."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lagging.refuses, 4)
+        time.sleep(lagging.rng.uniform(0, 1))
+        lagging.names("")
+        time.sleep(lagging.rng.uniform(0.5, 1))
+        lagging.names(STANDBY)
+        waiting.result()
+    lagging.outlasts_the_hold()
+
+
+@pytest.mark.fault("F46")
+def test_cut_off(trial: Trial, tmp_path: Path) -> None:
+    """Calls wait for a standby that is cut off; then it takes over without them."""
+    vanish(trial, tmp_path, cut_off)
+
+
+@pytest.mark.fault("F47")
+def test_restarted(trial: Trial, tmp_path: Path) -> None:
+    """The primary crashes and comes again while the standby is cut off; then that takes over."""
+    vanish(trial, tmp_path, restarted)
+
+
+@pytest.mark.fault("F48")
+def test_emptied(trial: Trial, tmp_path: Path) -> None:
+    """The names of standbys are emptied for a moment while the standby is cut off; then that takes over."""
+    vanish(trial, tmp_path, emptied)
+
+
+def vanish(trial: Trial, tmp_path: Path, way: Way) -> None:
+    for place, rng in enumerate(trial.rounds(short=1, full=50)):
+        with folder() as where, ExitStack() as stack:
+            pair = Pair(where)
+            stack.callback(pair.stop)
+            pair.start()
+            lagging = LaggingPair(tmp_path / f"site-{place}", pair, rng)
+            site = lagging.site
+            stack.callback(site.close)
+            way(lagging)
+            with lagging.taken_over():
+                lagging.sends(rng.randint(2, 6))
+                took = time.monotonic() - lagging.taken_over_at
+                wait_for(lambda: all(site.is_ready()), ANSWERED_S, "every gateway is ready")  # noqa: B023
+                verdict = site.judge()
+            print(f"senders saw {dict(site.oracle.answers)}; acknowledged {took:.1f} s after the takeover")
+            trial.count(
+                acknowledged=verdict.acknowledged,
+                lost=len(verdict.lost),
+                duplicates=len(verdict.duplicates),
+                recovery_s=took,
+            )
+            verdict.check()

@@ -1,0 +1,103 @@
+"""Commits that a node has followed and that the database lost: a takeover by a standby that had not received them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.errors import NotClosed
+from spool.ledger.ledger import Ledger
+from spool.postgres.database import Connection
+from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.log.finds import book_all
+from spool.postgres.log.log import PostgresLog
+from spool.record import AI_TELEMETRY
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call, everything
+from tests.spool.postgres.logs import LogOpener
+from tests.spool.postgres.logs import clock as clock
+from tests.spool.postgres.logs import open_log as open_log
+
+pytestmark = pytest.mark.asyncio
+
+
+async def lose_newest(log: PostgresLog) -> None:
+    """The newest commit and its entry, as if nobody had ever made them."""
+
+    def lose(connection: Connection) -> None:
+        for statement in (
+            "DELETE FROM {schema}.entries e USING (SELECT next FROM {schema}.commits ORDER BY id DESC OFFSET 1 LIMIT 1)"
+            " AS c WHERE e.topic = 0 AND e.first >= c.next[1]",
+            "DELETE FROM {schema}.commits WHERE id = (SELECT max(id) FROM {schema}.commits)",
+            "DELETE FROM {schema}.books",
+            "UPDATE {schema}.marks SET booked = 0",
+        ):
+            connection.execute(log._database.sql(statement))
+
+    await book_all(log._database)
+    await log._database.transaction(lose)
+
+
+async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> PostgresLog:
+    """A node that knows of another's commit, which is old enough, and not that it outlives the loss of the machine."""
+    makes, reads = await open_log(hold=hold), await open_log(hold=hold)
+    for node in (makes, reads):
+        await node._follower.close()
+    await add(reads, call(1))
+    clock.move(hold)
+    await reads.close_what_is_due()
+    await makes.follow()
+    await add(makes, call(2))
+    await reads.follow()
+    clock.move(hold)
+    return reads
+
+
+@pytest.mark.parametrize("hold", [10, 0])
+async def test_what_comes_under_a_number_that_vanished_is_counted(
+    open_log: LogOpener, clock: MovedClock, hold: int
+) -> None:
+    """It was not closed for anybody: it might have vanished, and did. The node finds out under the reader."""
+    log = await followed(open_log, clock, hold=hold)
+    ledger = await Ledger(PostgresLedger(log._database), clock=clock).load()
+    assert 2 == await ledger.catch_up(log)
+    closed = log.closed_below(AI_TELEMETRY)
+    await lose_newest(log)
+    await add(log, call(3), call(4))
+    clock.move(hold)
+    assert 4 == await ledger.catch_up(log)
+    assert (0, 4) == ((await ledger.state()).missed, (await ledger.state()).reach)
+    assert [call(number)[0] for number in (1, 3, 4)] == await everything(log)
+    assert 2 == closed
+
+
+@pytest.mark.parametrize("hold", [10, 0])
+async def test_proof_closes_what_another_node_committed(open_log: LogOpener, clock: MovedClock, hold: int) -> None:
+    """An empty commit is one, for which nobody has to wait for further records."""
+    log = await followed(open_log, clock, hold=hold)
+    assert 2 == log.closed_below(AI_TELEMETRY)
+    with pytest.raises(NotClosed):
+        await log.read(AI_TELEMETRY, 1, 2, whole=True)
+    await log.close_what_is_due()
+    assert 3 == log.closed_below(AI_TELEMETRY)
+    assert [2] == [len(await everything(log))]
+
+
+async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, clock: MovedClock) -> None:
+    """Where a database lost what it had confirmed: less is closed than before, then others come under its numbers."""
+    log = await open_log(hold=10)
+    await add(log, call(1))
+    await add(log, call(2))
+    clock.move(10)
+    news = log.changes(AI_TELEMETRY)
+    assert 3 == await anext(news)
+    await log._follower.close()
+    await lose_newest(log)
+    await add(log, call(3))
+    async with asyncio.timeout(60):
+        assert 2 == await anext(news)
+        with pytest.raises(NotClosed):
+            await log.read(AI_TELEMETRY, 1, 2, whole=True)
+        clock.move(10)
+        assert 3 == await anext(news)
