@@ -25,7 +25,11 @@ from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
 
-_TOKEN_TYPES = {"input": "input", "prompt": "input", "system": "input", "output": "output", "completion": "output"}
+_TOKEN_TYPES = {
+    "input": "input", "prompt": "input", "system": "input", "request": "input",
+    "output": "output", "completion": "output", "response": "output",
+}  # fmt: skip
+_KONG = "kong"
 
 
 class OpenMeterData(Usage):
@@ -34,10 +38,12 @@ class OpenMeterData(Usage):
     cost: Any = None
     tokens: Any = None
     type: Any = None
+    service_name: Any = None  # of Kong's events, as its other reports name the service
 
 
 class OpenMeterEvent(msgspec.Struct):
     id: Any = None
+    type: Any = None
     source: Any = None
     time: Any = None
     subject: Any = None
@@ -70,17 +76,19 @@ def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
 def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
     """The one count of a standard event. A source's counts are told apart from those of others by its service."""
     number = count(data.tokens, "data.tokens")
-    if not number:
+    token_type = _TOKEN_TYPES.get(text(data.type) or "")
+    if not number or token_type is None:  # without a type it could be added to no sum
         return ()
     source, event_id = text(event.source), text(event.id)
+    is_kong = (text(event.type) or "").startswith(f"{_KONG}.")
     metadata = Metadata()
-    metadata.tag("service", source)
+    metadata.tag("service", text(data.service_name) or source if is_kong else source)
     metric = UsageMetric(
         id=b"",
-        source=NAME,
+        source=_KONG if is_kong else NAME,
         name="openmeter.tokens",
         model=model_name(data.model, data.provider),
-        token_type=_TOKEN_TYPES.get(text(data.type) or ""),
+        token_type=token_type,
         value=number,
         start_time=instant(event.time),
         user=text(event.subject),

@@ -63,6 +63,15 @@ OTEL = Product(
     kinds=(Kind(attribute="gen_ai.operation.name", around=_STEPS), Kind(attribute="gen_ai.span.kind")),
     details=LOGGED,
     event_beginnings=("gen_ai.",),
+    no_calls=(
+        "gen_ai.system.message",
+        "gen_ai.user.message",
+        "gen_ai.assistant.message",
+        "gen_ai.tool.message",
+        "gen_ai.choice",
+        "gen_ai.evaluation.result",
+        "gen_ai.client.operation.exception",
+    ),
     metrics={
         TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
         f"{INFERENCE_USAGE}input_tokens": MetricFamily(token_type=INPUT),

@@ -65,7 +65,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 class Point(msgspec.Struct, gc=False):
-    """A number or histogram point that can count: monotonic sums, sums of histograms, another Tollhouse's."""
+    """A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown."""
 
     resource: Resource
     scope: Scope
@@ -78,3 +78,4 @@ class Point(msgspec.Struct, gc=False):
     attributes: Attributes
     apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet distinguish series
     may_fall: bool = False  # of a sum that is not monotonic
+    cannot_count: str = ""  # what it is where it is read only to be shown: "a gauge"

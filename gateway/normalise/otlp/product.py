@@ -93,12 +93,21 @@ class TokenNames:
         return Tokens(*[semconv.first_count(attributes, names) for names in fields])
 
 
+_STEPS = frozenset({
+    "agent", "tool", "chain", "workflow", "task", "run", "span", "event", "retriever", "prompt", "guardrail", "parser",
+    "memory", "unknown",
+})  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """An attribute that says what kind of span a span is, whoever sends it."""
 
     attribute: str
     around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans around calls, in lower case
+    # Values of spans that are no calls, whatever they count: they repeat the calls below. Others that count are shown.
+    # None: every value but those of calls.
+    steps: frozenset[str] | None = _STEPS
     # Decides which spans are calls before the name of the operation does.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
     failure: tuple[str, str] | None = None  # an attribute and its value on a span whose call failed
@@ -274,7 +283,8 @@ class Product:
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     details: LogDialect | None = None  # how it writes the conventions' event, if not as these say
-    event_beginnings: Names = ()  # its events: those that stand for no call repeat one or are none
+    event_beginnings: Names = ()  # its events: those that stand for no call and count nothing are none
+    no_calls: Names = ()  # those among them that are none whatever they count: they repeat calls, or sums of calls
     # The whole name of an event, by record, stated name and source.
     event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None

@@ -14,9 +14,17 @@ MOST: Final = 8  # names of one item that are worth showing
 _LARGEST = 65_536  # bytes of an inner object that is looked into
 
 _CONVENTION = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
-_TOKEN_COUNT = re.compile(
-    r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
-    r"|tokens(?:In|Out)$"
+_MODEL = re.compile(r"(?:^|[._])model(?:_name|_id|\.name|\.id)?$")
+_USAGE = re.compile(
+    r"(?:^|[._:])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)"
+    r"|tokens?(?:_used|_total|[A-Z]\w*)?$|token_?[cC]ount$|(?:prompt_)?eval_count$"
+    r"|cost(?:[._]usd)?$|credits?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
+    r"|tokens(?:In|Out|Used)$"
+)
+# Words of other tokens than a model's, and beginnings of the conventions for everything that is no AI.
+_NO_USAGE = re.compile(
+    r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
+    r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."
 )
 _COUNT_ALONE = frozenset({"tokens", "tokenCount", "token_count"})
 _NOTHING = frozenset({b"null", b"0", b"0.0", b'""', b'"0"', b'"-"', b'"None"', b"{}", b"[]", b"false"})
@@ -24,8 +32,23 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
-    """Whether an attribute's name is one of a model or of token counts."""
-    return bool(_CONVENTION.match(name) or _TOKEN_COUNT.search(name))
+    """Whether an attribute's name is one of a model, of token counts or of what calls cost."""
+    return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
+
+
+def is_usage_name(name: str) -> bool:
+    """Whether it is a name of token counts or of what calls cost."""
+    return _USAGE.search(name) is not None and not is_other_use(name)
+
+
+def names_model(name: str) -> bool:
+    """Whether it is a name that a model may stand under."""
+    return _MODEL.search(name) is not None
+
+
+def is_other_use(name: str) -> bool:
+    """Whether a name with such a word is of something else: tokens of a sign-in, costs of a request."""
+    return _NO_USAGE.search(name) is not None
 
 
 def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:

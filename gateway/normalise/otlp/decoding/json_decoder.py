@@ -401,7 +401,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         encoded = decoded(raw, schema.DATA_POINT)
         if encoded is None:
             return
-        point = _point(countable, encoded, kind) if countable.counts else None
+        point = _point(countable, encoded, kind) if countable.is_read else None
         if point is None:
             filling.ignore(CANNOT_COUNT)
         else:
@@ -410,9 +410,12 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
+_NUMBERS = frozenset({"sum", "gauge"})  # kinds whose points hold one number
+
+
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
     value: int | float | None = None
-    if kind != "sum":
+    if kind not in _NUMBERS:
         value = None if point.sum is None else double(point.sum, "sum")
     elif point.asInt is not None:
         value = whole_number(point.asInt, "asInt", -(1 << 63), 1 << 63)

@@ -198,7 +198,7 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
                 if allowance.is_due(0):
                     yield Slice()
                 for encoded in _points(metric):
-                    point = (yield from _point(encoded, countable, allowance)) if countable.counts else None
+                    point = (yield from _point(encoded, countable, allowance)) if countable.is_read else None
                     if point is None:
                         part.ignored[CANNOT_COUNT] = part.ignored.get(CANNOT_COUNT, 0) + 1
                     else:
@@ -298,7 +298,7 @@ def _point(point: Any, countable: Countable, allowance: Allowance) -> Generator[
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
     else:
-        value = point.sum if point.HasField("sum") else None
+        value = point.sum if "sum" in point.DESCRIPTOR.fields_by_name and point.HasField("sum") else None
     encoded = point.attributes
     attributes = yield from _attributes(encoded, allowance)
     outside: dict[str, object] = {}

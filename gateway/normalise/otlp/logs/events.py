@@ -13,6 +13,7 @@ from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogEvent, Product
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.ai_names import is_usage_name
 
 DETAILS = "gen_ai.client.inference.operation.details"  # the conventions' event
 
@@ -35,6 +36,7 @@ _DETAILS = {
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
+_NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls})
 
 
 def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
@@ -44,9 +46,21 @@ def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
     return _EVENTS.get(name)
 
 
-def is_understood(name: str) -> bool:
+def is_understood(name: str, attributes: Attributes) -> bool:
     """Whether an event without an entry in the table is known to be no call."""
-    return name.startswith(_UNDERSTOOD)
+    return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
+
+
+def _counts(attributes: Attributes) -> bool:
+    """Whether there is a count of tokens or a cost above 0."""
+    return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
+
+
+def _is_positive(value: object) -> bool:
+    try:
+        return float(str(value)) > 0
+    except ValueError:
+        return False
 
 
 def event_name(record: LogRecord, sender: Product) -> str:

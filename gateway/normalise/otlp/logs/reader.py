@@ -86,7 +86,7 @@ class LogReader:
         return False
 
     def _ignore(self, name: str, record: LogRecord) -> None:
-        if is_understood(name) or not shape_of(record.attributes).names_ai:
+        if is_understood(name, record.attributes) or not shape_of(record.attributes).names_ai:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1

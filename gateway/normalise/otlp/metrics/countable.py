@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from gateway.normalise.otlp.metrics.families import looks_like_usage
 from gateway.normalise.otlp.metrics.series import apart
 from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
 from gateway.normalise.outcome import NOT_AI
@@ -19,7 +20,7 @@ _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 class Countable:
     """One metric as its points are read, in either encoding."""
 
-    __slots__ = ("_cumulative", "_may_fall", "_name", "_resource", "_scope", "_unit", "counts")
+    __slots__ = ("_cannot_count", "_cumulative", "_may_fall", "_name", "_resource", "_scope", "_unit", "is_read")
 
     def __init__(self, name: str, unit: str, resource: Resource, scope: Scope) -> None:
         self._name = name
@@ -28,18 +29,22 @@ class Countable:
         self._scope = scope
         self._cumulative = False
         self._may_fall = False
-        self.counts = False
+        self._cannot_count = ""
+        self.is_read = False  # else its points are nothing that anybody wants to know
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
         What the metric says of all its points. Gauges, summaries and sums that may fall are no usage.
 
-        But those of another Tollhouse are: they take back what it had counted.
+        But those of another Tollhouse are: they take back what it had counted. A metric that cannot count and is named
+        like usage is read to be shown.
         """
         self._may_fall = kind == "sum" and not monotonic
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE
         is_counter = kind in _HISTOGRAMS or (kind == "sum" and may_count)
-        self.counts = is_counter and temporality in (DELTA, CUMULATIVE)
+        counts = is_counter and temporality in (DELTA, CUMULATIVE)
+        self._cannot_count = "" if counts and not self._may_fall else _why_not(kind, may_fall=self._may_fall)
+        self.is_read = counts or looks_like_usage(self._name, self._unit)
         self._cumulative = temporality == CUMULATIVE
 
     def point(
@@ -71,4 +76,11 @@ class Countable:
             attributes,
             apart(outside),
             self._may_fall,
+            self._cannot_count,
         )
+
+
+def _why_not(kind: str, *, may_fall: bool) -> str:
+    if may_fall:
+        return "a sum that may fall"
+    return "without temporality" if kind == "sum" or kind in _HISTOGRAMS else f"a {kind}"

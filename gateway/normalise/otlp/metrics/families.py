@@ -11,6 +11,7 @@ import re
 
 from gateway.normalise.otlp.product import MetricFamily, Product
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.reading.ai_names import is_other_use
 
 LONGEST_TYPE = 64
 
@@ -22,7 +23,8 @@ _PATTERNS = tuple([
 ])  # fmt: skip
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
-_USAGE_WORD = re.compile(r"(^|[._])(tokens?|cost)([._]|$)")
+_USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
+_USAGE_UNITS = frozenset({"", "1", "{token}", "{tokens}", "token", "tokens", "{credit}", "credits", "USD"})
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
@@ -39,8 +41,10 @@ def is_repeat(name: str) -> bool:
     return _REPEATS.fullmatch(name) is not None
 
 
-def looks_like_usage(name: str, unit: str, *, names_a_model: bool) -> bool:
-    """Whether a metric of no family could be one that we ought to know."""
+def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
+    """Whether a metric of no family could be one that we ought to know: it counts tokens, money or credits."""
     if unit in _NO_USAGE_UNITS or not _USAGE_WORD.search(name):
         return False
-    return names_a_model or name.startswith(_AI_BEGINNINGS)
+    if names_a_model or name.startswith(_AI_BEGINNINGS):
+        return True
+    return unit in _USAGE_UNITS and not is_other_use(name)

@@ -8,6 +8,7 @@ What counts is in `families`; what a cumulative point adds to the one before is 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -25,11 +26,13 @@ from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import values
+from gateway.normalise.reading.ai_names import names_model
 from spool.identity import Identity, of_point
 from spool.log.values import CounterPoint
 from spool.record import UsageMetric, decimal_text
 
 UNCHANGED = "unchanged"  # a counter that did not move
+_PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a kind of token that may be shown
 SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
@@ -51,8 +54,8 @@ class PointReader:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None):
                 return
-        if point.may_fall:  # and no record of another Tollhouse
-            self._outcome.ignored[NOT_AI] += 1
+        if point.cannot_count:
+            self._ignore(point)
             return
         found = find_family(point.name)
         if found is None:
@@ -74,8 +77,10 @@ class PointReader:
     def _ignore(self, point: Point) -> None:
         if is_repeat(point.name):
             self._merge(point, "repeats what another metric of its sender counts")
-        elif looks_like_usage(point.name, point.unit, names_a_model=_model(point) is not None):
-            self._unrecognised(point)
+        elif point.cannot_count and find_family(point.name) is not None:
+            self._unrecognised(point, point.cannot_count)
+        elif looks_like_usage(point.name, point.unit, names_a_model=any(map(names_model, point.attributes))):
+            self._unrecognised(point, *filter(None, [point.cannot_count]))
         else:
             self._outcome.ignored[NOT_AI] += 1
 
@@ -83,9 +88,9 @@ class PointReader:
         self._outcome.ignored[MERGED] += 1
         self._outcome.drop(f"data point of {point.name}", because)
 
-    def _unrecognised(self, point: Point) -> None:
+    def _unrecognised(self, point: Point, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.show_shape(point.attributes, of=(point.name,))
+        self._outcome.show_shape(point.attributes, of=(point.name, *because))
 
     def _count(self, point: Point, product: Product, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
@@ -94,6 +99,8 @@ class PointReader:
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
+        elif token_type is not None and token_type not in token_types.MEASURES | token_types.SUBSETS:
+            self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == token_types.TOTAL:
             self._merge(point, "repeats the sum of the other types of tokens")
         elif self._is_repeated(point, token_type):

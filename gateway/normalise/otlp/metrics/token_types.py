@@ -11,3 +11,8 @@ CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
 TOTAL = "total"  # repeats the others and is dropped
+
+MEASURES = frozenset({
+    INPUT, INPUT_UNCACHED, OUTPUT, OUTPUT_VISIBLE, CACHE_READ, CACHE_WRITE, REASONING, TOOL_INPUT, TOTAL,
+})  # fmt: skip
+SUBSETS = frozenset({"audio", "text", "image", "video"})  # of the input and the output, and added to nothing

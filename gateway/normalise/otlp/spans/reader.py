@@ -304,13 +304,22 @@ def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """Whether a span counts something under an operation that is not known."""
+    """Whether a span counts something under an operation, or as a kind of span, that is not known."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
-    if operation is None or operation in semconv.NO_CALLS or operation.endswith("_memory"):
+    if operation is None and shape.deciding_kind is None:
         return False
-    if operation in operations.BY_NAME or product.spans.operation is never or shape.deciding_kind is not None:
+    if operation is not None and (operation in semconv.NO_CALLS or operation.endswith("_memory")):
+        return False
+    if operation in operations.BY_NAME or product.spans.operation is never or _is_step(span, shape):
         return False
     return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
+
+
+def _is_step(span: Span, shape: AttributeShape) -> bool:
+    kind = shape.deciding_kind
+    if kind is None or kind.steps is None:
+        return kind is not None
+    return str(values.unquoted(span.attributes.get(kind.attribute))).lower() in kind.steps
 
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:

@@ -427,9 +427,9 @@ def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("type", "expected"),
-    [("input", "input"), ("system", "input"), ("output", "output"), ("other", None), (None, None)],
+    [("input", "input"), ("system", "input"), ("output", "output"), ("request", "input"), ("response", "output")],
 )
-def test_openmeters_standard_event_is_a_count(type: str | None, expected: str | None) -> None:
+def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
     """One number of one type: usage of its source, and no call."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
     event = {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "chat-app", "subject": "customer-1"}
@@ -443,6 +443,33 @@ def test_openmeters_standard_event_is_a_count(type: str | None, expected: str | 
     assert of_event("chat-app", "00001") == record.id
     assert outcome.why is not None
     assert "data.tokens" == outcome.why[0]["value"]
+
+
+@pytest.mark.parametrize("type", ["other", None])
+def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
+    """It could be added to no sum."""
+    data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
+    outcome = read("openmeter", {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "app", "data": data})
+    assert ([], {UNRECOGNISED_AI: 1}) == (outcome.records, dict(outcome.ignored))
+    assert {"data.model", "data.tokens"} <= set(outcome.unrecognised[0])
+
+
+def test_kongs_metering_events_are_kongs_counters() -> None:
+    """A request and a response tell one number each, as text; the count of requests has none."""
+    event = {"specversion": "1.0", "source": "kong-gw", "subject": "alice", "time": "2026-11-20T10:00:00Z"}
+    data = {"model": "gpt-6-sol", "provider": "openai", "service_name": "chat"}
+    pair = [
+        event | {"id": "e1", "type": "kong.llm_request", "data": data | {"type": "request", "tokens": "1200"}},
+        event | {"id": "e2", "type": "kong.llm_request", "data": data | {"type": "response", "tokens": "35"}},
+        event | {"id": "e3", "type": "kong.api_request", "data": {"service_name": "chat"}},
+    ]
+    outcome = read("openmeter", pair)
+    assert {NOT_AI: 1} == dict(outcome.ignored)
+    assert [("kong", "input", 1200, "alice", "chat"), ("kong", "output", 35, "alice", "chat")] == [
+        (one.source, one.token_type, one.value, one.user, one.tags["service"])
+        for one in outcome.records
+        if isinstance(one, UsageMetric)
+    ]
 
 
 def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:

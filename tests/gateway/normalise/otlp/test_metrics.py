@@ -326,8 +326,8 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
     """Under the scope of a Tollhouse, too, a point without an id of one is no usage."""
     points = [typed("input"), typed("input", -5)]
     for one in points:
-        one.may_fall = True
-    assert {NOT_AI: 2} == read_points(*points).ignored
+        one.may_fall, one.cannot_count = True, "a sum that may fall"
+    assert {UNRECOGNISED_AI: 2} == read_points(*points).ignored
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:

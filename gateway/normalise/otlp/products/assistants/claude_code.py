@@ -61,6 +61,11 @@ _EVENTS = {
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True),
 }
 
+_NO_CALLS = (
+    "user_prompt", "tool_result", "tool_decision", "assistant_response", "api_request_body", "api_response_body",
+    "subagent_completed", "compaction",
+)  # fmt: skip
+
 PRODUCT = Product(
     source=SOURCE,
     scope_beginnings=(_SCOPE,),
@@ -82,6 +87,7 @@ PRODUCT = Product(
     ),
     events=_EVENTS,
     event_beginnings=(_PREFIX,),
+    no_calls=tuple([_PREFIX + name for name in _NO_CALLS]),
     event_name=_whole_event_name,
     metrics={
         "claude_code.token.usage": MetricFamily(

@@ -34,6 +34,7 @@ PRODUCT = Product(
     names_spans=False,
     events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_is_answered)},
     event_beginnings=("task.",),
+    no_calls=("task.tokens", "task.summarize_task"),
     metrics={
         "cline.tokens.input.total": MetricFamily(token_type=INPUT_UNCACHED),
         "cline.tokens.output.total": MetricFamily(token_type=OUTPUT),

@@ -52,6 +52,7 @@ PRODUCT = Product(
         "codex.api_request": LogEvent(dialect=_LOGGED, failed=True, is_call=_has_failed),
     },
     event_beginnings=("codex.",),
+    no_calls=("codex.conversation_starts", "codex.user_prompt", "codex.tool_decision", "codex.tool_result"),
     metrics={
         "codex.turn.token_usage": MetricFamily(
             type_keys=("token_type",),

@@ -14,4 +14,5 @@ PRODUCT = Product(
     spans=SpanDialect(provider="github"),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
     event_beginnings=("copilot_chat.",),
+    no_calls=("copilot_chat.agent.turn", "copilot_chat.session.start"),
 )

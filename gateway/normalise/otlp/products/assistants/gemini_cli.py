@@ -114,6 +114,7 @@ PRODUCT = Product(
         "gemini_cli.api_error": LogEvent(dialect=_LOGGED, failed=True),
     },
     event_beginnings=("gemini_cli.",),
+    no_calls=("gemini_cli.chat_compression",),
     twins=GeminiTwins,
     metrics={
         "gemini_cli.token.usage": MetricFamily(

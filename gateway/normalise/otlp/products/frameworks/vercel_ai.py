@@ -70,7 +70,7 @@ PRODUCT = Product(
     source="vercel_ai",
     scopes=("ai", "gen_ai"),
     marks=(AI_SDK_OPERATION,),
-    kinds=(Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), operation=_operation),),
+    kinds=(Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), steps=None, operation=_operation),),
     names={
         "input": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
         "output": ("ai.usage.outputTokens", "ai.usage.completionTokens"),

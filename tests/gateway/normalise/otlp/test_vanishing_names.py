@@ -1,0 +1,83 @@
+"""Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
+from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
+from tests.gateway.normalise.otlp.payloads import normalised, span, traces
+
+METRICS = [
+    "cursor.token.usage", "cursor.cost.usage", "pi.tokens.input", "pi.agent.cost", "goose.session_tokens",
+    "vllm:prompt_tokens_total", "sglang:generation_tokens_total", "crewai.tokens", "kong_ai_llm_tokens_total",
+    "some.assistant.credits", "devin.acu", "gen_ai.usage.tokens", "shop.model.tokens",
+]  # fmt: skip
+MODELS: list[dict[str, Any]] = [{}, {"cursor.model.name": "m"}, {"model_name": "m"}, {"my.model": "m"}]
+NAMES = [
+    "tokens", "token_count", "tokensUsed", "prompt_eval_count", "eval_count", "pi.cost.usd", "cost_usd", "credits",
+    "acu_consumed", "github.copilot.nano_aiu", "llm_tokens_total",
+]  # fmt: skip
+PLAIN = ["auth.tokens.issued", "http.server.cost", "process.tokens", "oauth.access.tokens", "rate.bucket.tokens"]
+
+
+def is_shown(outcome: Outcome, name: str) -> bool:
+    """Whether it is counted as unrecognised, under its name, and gave no record."""
+    (shape,) = outcome.unrecognised
+    return dict(outcome.ignored) == {UNRECOGNISED_AI: 1} and name in shape and not outcome.records
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> None:
+    """By its own name, whether or not it names a model."""
+    assert is_shown(read_points(point(name, 5, model)), name)
+
+
+@pytest.mark.parametrize("name", ["gen_ai.client.token.usage", "pi.tokens.input"])
+@pytest.mark.parametrize("why", ["a gauge", "a sum that may fall", "without temporality"])
+def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str) -> None:
+    """A gauge of tokens is a set-up to mend."""
+    outcome = read_points(point(name, 5, {"gen_ai.token.type": "input"}, cannot_count=why))
+    assert is_shown(outcome, name)
+    assert why in outcome.unrecognised[0]
+
+
+def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
+    """It was an accepted record that was added to nothing; subsets of the sums are, on purpose."""
+    said = {"gen_ai.request.model": "m", "gen_ai.token.type": "request"}
+    assert is_shown(read_points(point("gen_ai.client.token.usage", 5, said)), "request")
+    assert 1 == len(read_points(point("gen_ai.client.token.usage", 5, said | {"gen_ai.token.type": "audio"})).records)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_usage_is_shown_in_logs_and_spans(name: str) -> None:
+    """Whoever invented it."""
+    assert is_shown(read_logs(log({name: 5})), name)
+    assert is_shown(normalised(traces(span(1, {name: 5}))), name)
+
+
+@pytest.mark.parametrize("event", ["task.finished", "gen_ai.client.something.new", "claude_code.api_new", "codex.new"])
+def test_an_event_that_counts_is_shown_whatever_its_name_begins_with(event: str) -> None:
+    """A product's beginning excuses what counts nothing."""
+    said = {"model": "m", "input_tokens": 5}
+    assert is_shown(read_logs(log(said, event_name=event)), "input_tokens")
+    assert {NOT_AI: 1} == dict(read_logs(log({"model": "m", "input_tokens": 0}, event_name=event)).ignored)
+
+
+@pytest.mark.parametrize("kind", ["openinference.span.kind", "langfuse.observation.type", "ag2.span.type"])
+def test_a_span_of_an_unknown_kind_that_counts_is_shown(kind: str) -> None:
+    """A known product's new kind of span."""
+    said = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5}
+    assert is_shown(normalised(traces(span(1, {kind: "evaluator", **said}))), kind)
+    assert {NOT_AI: 1} == dict(normalised(traces(span(1, {kind: "agent", **said}))).ignored)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_telemetry_is_not_shown(name: str) -> None:
+    """Tokens of a sign-in and costs of a request are no AI."""
+    assert {NOT_AI: 1} == dict(read_points(point(name, 5)).ignored)
+    assert {NOT_AI: 1} == dict(read_logs(log({name: 5})).ignored)
+    assert {NOT_AI: 1} == dict(normalised(traces(span(1, {name: 5}))).ignored)
