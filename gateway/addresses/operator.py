@@ -349,8 +349,8 @@ OPERATOR_ADDRESSES = (
           takes=ledger.Rebuild),
     _call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),
 
-    _call("GET", "/insights", VIEW_COSTS, insights.list_insights, "List insights", lists=insight_lists.INSIGHTS,
-          shows=SLICED),
+    _call("GET", "/insights", VIEW_COSTS, insights.list_insights, "List insights",
+          lists=insight_lists.INSIGHTS_OF_PEOPLE, shows=SLICED),
     _call("POST", "/insights/run", WORK_ON_INSIGHTS, insights.inspect, "Look with every detector now",
           takes=insights.Inspection),
     _call("GET", "/insights/{id}", VIEW_COSTS, insights.show_insight, "Show an insight and its comments", shows=SLICED),

@@ -6,6 +6,8 @@ Fields and order are the published interface's (parts 2.2 and 4.1): status and e
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.schemas import TEXT, closed
 from spool.listing import SortField
@@ -26,6 +28,11 @@ def shown(insight: Insight) -> dict[str, object]:
         "created": seconds(insight.created),
         "last_updated": seconds(insight.last_updated),
     }
+
+
+def shown_to_people(insight: Insight) -> dict[str, object]:
+    """`gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise."""
+    return {**shown(insight), "gone": insight.is_gone}
 
 
 def shown_comment(comment: Comment) -> dict[str, object]:
@@ -63,6 +70,8 @@ INSIGHTS: List[Insight] = List(
         "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
     },
 )
+
+INSIGHTS_OF_PEOPLE: List[Insight] = replace(INSIGHTS, show=shown_to_people)
 
 COMMENTS: List[Comment] = List(
     root="comments",

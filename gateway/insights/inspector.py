@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gateway.insights.detectors.list import DETECTORS, RETIRED
 from gateway.insights.facts import Detector, Facts
+from gateway.insights.findings import MAX_FINDINGS
 from gateway.insights.gathering import FactSources, gather
 from spool.clock import Clock
 from spool.registry.insights import Finding, Merged
@@ -25,26 +26,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
-    """What the detectors found, which of them ran, and which failed."""
+    """What the detectors found, which of them ran, which may have found more than they tell, and which failed."""
 
     findings: Sequence[Finding]
     looked_for: Sequence[str]
+    cut: Sequence[str]
     failed: Sequence[str]
 
 
 def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
     """Runs the detectors. Pure and slow: call it outside of the event loop."""
     findings: list[Finding] = []
-    looked_for, failed = [], []
+    looked_for, cut, failed = [], [], []
     for detector in detectors:
         try:
-            findings += detector.find(facts)
+            found = detector.find(facts)
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
             _log.exception("a detector failed", extra={"action": "detector_failed", "detector": detector.NAME})
             failed.append(detector.NAME)
         else:
             looked_for.append(detector.NAME)
-    return DetectorRun(findings=findings, looked_for=looked_for, failed=failed)
+            findings += found
+            if len(found) >= MAX_FINDINGS:
+                cut.append(detector.NAME)
+    return DetectorRun(findings=findings, looked_for=looked_for, cut=cut, failed=failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ class Inspector:
             step_s, _ = doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
-            merged = await self._table.merge(run.findings, looked_for=[*run.looked_for, *RETIRED])
+            merged = await self._table.merge(run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut)
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def run(self) -> None:

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
+from gateway.api.insight_lists import (
+    COMMENTS,
+    INSIGHTS_OF_PEOPLE,
+    comment_rows,
+    insight_rows,
+    shown_comment,
+    shown_to_people,
+)
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
@@ -65,16 +72,16 @@ def inspector(services: OperatorServices) -> Inspector:
 
 async def list_insights(request: OperatorRequest[None]) -> Result:
     if not request.is_limited:
-        return await request.list(INSIGHTS, insight_rows(request.registry))
+        return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
     visible = await visible_to(request)
     found = await request.registry.insights.found()
-    return await request.list(INSIGHTS, MemoryRows([each for each in found if visible.insight(each)]))
+    return await request.list(INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)]))
 
 
 async def show_insight(request: OperatorRequest[None]) -> Result:
     insight = await insight_of(request, await visible_to(request), request.word("id"))
     comments = await request.registry.insights.comments(insight.id)
-    return {"insight": shown(insight), "comments": [shown_comment(comment) for comment in comments]}
+    return {"insight": shown_to_people(insight), "comments": [shown_comment(comment) for comment in comments]}
 
 
 async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
@@ -84,7 +91,7 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     changes: dict[str, Any] = {} if given.effort is None else {"effort": checked_effort(given.effort)}
     id, table = (await insight_of(request, await visible_to(request), request.word("id"))).id, request.registry.insights
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
-    return {"insight": shown(insight)}
+    return {"insight": shown_to_people(insight)}
 
 
 async def list_comments(request: OperatorRequest[None]) -> Result:

@@ -18,6 +18,7 @@ from spool.registry.texts import check_one_of, storable
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
+OPEN = (NEW, IN_PROGRESS, ON_HOLD)
 NOT_SET, LOW, MEDIUM, HIGH = "not_set", "low", "medium", "high"
 EFFORTS = (NOT_SET, LOW, MEDIUM, HIGH)
 
@@ -97,6 +98,11 @@ class Insight:
             return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
         except msgspec.DecodeError as error:
             raise RegistryDamaged(f"what an insight is about cannot be read: {error}") from error
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a detector found it, and does so no more."""
+        return self.finding is not None and not self.present
 
     def returns(self, newest: float | None) -> bool:
         """Whether finding it again, with evidence up to `newest`, opens it again."""

@@ -47,6 +47,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         f"{insight['status']}, effort {insight['effort']}, impact ${Decimal(insight['cost_impact']):,}, "
         f"since {_time(insight['created'])}\n"
     )
+    if insight["gone"]:
+        click.echo("It is found no more: what it is about is gone, or is as it should be.\n")
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
         author, text = printable(comment["author"]), printable(comment["text"])

@@ -34,7 +34,8 @@ class InsightsQuestion(ToolInput):
 class InsightLine(ToolOutput):
     """
     `impact` is in dollars: what an insight is about, or what a recommendation would save in a month. `link` is what
-    the insight itself names, else its page of the console; empty if neither is known.
+    the insight itself names, else its page of the console; empty if neither is known. `gone`: it was found once, and
+    is found no more.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class InsightLine(ToolOutput):
     impact: str
     text: str
     link: str
+    gone: bool
     last_updated: str
 
 
@@ -108,6 +110,7 @@ def _of_insight(insight: Insight, page: str) -> InsightLine:
         impact=insight.cost_impact,
         text=clean(insight.description)[:_TEXT],
         link=web_link(insight.link) or page,
+        gone=insight.is_gone,
         last_updated=_time(insight.last_updated),
     )
 
@@ -124,6 +127,7 @@ def _of_recommendation(each: Recommendation, page: str) -> InsightLine:
         impact=saving.monthly_savings,
         text=clean(f"{saving.description} {saving.formula}")[:_TEXT],
         link=page,
+        gone=not each.is_open,
         last_updated=_time(each.last_updated),
     )
 

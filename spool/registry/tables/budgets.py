@@ -138,7 +138,7 @@ class BudgetTable:
         return await self._changes.change(work, self._remember)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """With its alerts. Its insight goes with the next evaluation."""
+        """With its alerts. Its insight is closed by the next evaluation."""
 
         def work(rows: RegistryRows) -> None:
             before = _found(_all(rows), id)

@@ -7,7 +7,7 @@ Kept beside the keys: what operators wrote must survive a ledger that is rebuilt
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 
@@ -17,9 +17,11 @@ from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
 from spool.registry.changes import Changes
 from spool.registry.insights import (
+    ADDRESSED,
     MAX_COMMENTS,
     MAX_INSIGHTS,
     NEW,
+    OPEN,
     Comment,
     Draft,
     Finding,
@@ -38,6 +40,7 @@ from spool.registry.shared.edits import edited
 from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
+OVER_S = 86400.0  # what nobody touched and is back sooner is told to nobody
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
@@ -164,18 +167,22 @@ class InsightTable:
 
         return await self._changes.change(work)
 
-    async def merge(self, findings: Sequence[Finding], *, looked_for: Collection[str]) -> Merged:
+    async def merge(
+        self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
+    ) -> Merged:
         """
         Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
 
-        Status and comments stay. An addressed insight that returns is new again. What was not found stays, and is no
-        longer present. Beyond MAX_INSIGHTS, findings are left out and counted. Channels are told of what opens.
+        Comments stay, and so does the status of what is found again; an addressed insight that returns is new again.
+        What was not found is gone, and addressed if it was open. A detector of `cut` may have found more than it told:
+        what it did not tell is gone after a day. Beyond MAX_INSIGHTS, findings are left out and counted. Channels are
+        told of what opens.
         """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Merged:
             tell, channels = self._notices.subscriptions, self._notices.channels
-            return merge_findings(rows, findings, looked_for=looked_for, now=now, tell=tell, channels=channels)
+            return merge_findings(rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels)
 
         return await self._changes.change(work)
 
@@ -185,6 +192,7 @@ def merge_findings(
     findings: Sequence[Finding],
     *,
     looked_for: Collection[str],
+    cut: Collection[str] = (),
     now: float,
     tell: Sequence[InsightSubscription] = (),
     channels: Collection[str] = (),
@@ -196,15 +204,21 @@ def merge_findings(
     found = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
     again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
-    gone = [insight for insight in known.values() if _is_gone(insight, found, looked_for)]
-    rows.put_insights([*again, *(replace(insight, present=False) for insight in gone)])
+    lost = [
+        insight
+        for key, insight in known.items()
+        if key not in found and _detector(insight) in looked_for and not _may_be_left_out(insight, cut, now)
+    ]
+    gone = [insight for insight in lost if insight.present]
+    after = {insight.id: replace(_closed(insight, now), present=False) for insight in lost}
+    rows.put_insights([*again, *(after[insight.id] for insight in lost if after[insight.id] != insight)])
     # Findings that are over and that nobody touched go, so that the table stays bounded.
     rows.delete_findings_before(now - KEPT_S)
     new = [_found(finding, now) for key, finding in found.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
     reopened = [after for after in again if after.status != known[after.finding].status]
-    opened = [*new[:room], *reopened]
+    opened = [*new[:room], *(each for each in reopened if not _is_short(known[each.finding], now))]
     named = [(each, [name for name in found[each.finding or ""].channels if name in channels]) for each in opened]
     add_anomaly_notices(rows, named)
     add_insight_notices(rows, opened, tell)
@@ -266,10 +280,31 @@ def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
     return replace(after, concerns=stored_concern(finding.concerns), found_at=now, present=True)
 
 
-def _is_gone(insight: Insight, found: Container[str], looked_for: Collection[str]) -> bool:
-    """Whether one of these detectors did not find it any more."""
-    key = insight.finding or ""
-    return insight.present and key not in found and key.partition(":")[0] in looked_for
+def _detector(insight: Insight) -> str:
+    return (insight.finding or "").partition(":")[0]
+
+
+def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
+    """Whether its detector, which found more than it told, may have found it; for a day."""
+    return _detector(insight) in cut and not _is_over(insight, now)
+
+
+def _closed(insight: Insight, now: float) -> Insight:
+    """What was not found, not open any more. What somebody opened again since it was gone stays as that one said."""
+    is_anybodys_word = insight.touched and not insight.present
+    if insight.status not in OPEN or is_anybodys_word:
+        return insight
+    return replace(insight, status=ADDRESSED, status_at=now, last_updated=now)
+
+
+def _is_short(before: Insight, now: float) -> bool:
+    """Whether it was closed because it was gone, and is back within a day."""
+    return not before.touched and not _is_over(before, now)
+
+
+def _is_over(insight: Insight, now: float) -> bool:
+    """Whether it was not found for a day."""
+    return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
 def _touch(rows: RegistryRows, id: str, now: float) -> None:

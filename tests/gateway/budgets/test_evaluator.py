@@ -278,3 +278,20 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
     )
     assert ([], [], None) == (judged.alerts, judged.notices, judged.findings)
+
+
+async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
+    """Once it was evaluated; that of the budget beside it stays."""
+    house = await opened()
+    view = await house.view()
+    deleted, kept = await house.budget(view), await house.budget(view, name="Other")
+    house.clock.at = NOW
+    house.spend("150")
+    await house.evaluate()
+    await house.registry.budgets.delete(deleted.id, actor=ADA)
+    await house.evaluate()
+    found = {each.present: each.status for each in await house.registry.insights.found()}
+    assert {True: "new", False: "addressed"} == found
+    await house.registry.budgets.delete(kept.id, actor=ADA)
+    await house.evaluate()
+    assert {"addressed"} == {each.status for each in await house.registry.insights.found()}

@@ -28,6 +28,7 @@ function Details({row}) {
   const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: "model", ...VIEWS[row.category]});
   return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
       · found ${seen(row.created)}</p>
+    ${row.gone && html`<p class="faint">It is found no more: what it is about is gone, or is as it should be.</p>`}
     <p class="text">${row.description}</p>
     <p class="bar"><a href=${costs}>Costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
       ${row.link && html`<a href=${row.link} rel="noreferrer">${row.link}</a>`}</p>

@@ -91,14 +91,46 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("status", ["in_progress", "on_hold", "ignored"])
-async def test_only_addressed_ones_open_again(insights: Insights, status: str) -> None:
-    """Any other status is kept when it goes and returns, with newer evidence too."""
+async def test_what_is_ignored_stays_so(insights: Insights) -> None:
+    """When it goes and returns, with newer evidence too."""
     await insights.look(found("spike:a"))
-    await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
+    await insights.table.change((await insights.all())["spike:a"].id, status="ignored", actor=ADA)
     await insights.look()
     assert 0 == (await insights.look(found("spike:a", newest=insights.clock.now() + DAY_S))).reopened
-    assert status == (await insights.all())["spike:a"].status
+    assert "ignored" == (await insights.all())["spike:a"].status
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", ["new", "in_progress", "on_hold"])
+async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str) -> None:
+    """
+    It is addressed, whoever works on it, and new when it is back. What somebody opens again meanwhile stays open. A
+    detector that did not look, or told a part of what it found, closes nothing.
+    """
+    await insights.look(found("spike:a"), found("spike:b"))
+    await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
+    for for_, cut in (((), ()), (("spike",), ("spike",))):
+        await insights.table.merge([], looked_for=for_, cut=cut)
+        assert [status, "new"] == [(await insights.all())[key].status for key in ("spike:a", "spike:b")]
+    await insights.look()
+    gone = await insights.all()
+    assert [("addressed", True)] * 2 == [(gone[key].status, gone[key].is_gone) for key in ("spike:a", "spike:b")]
+    assert insights.clock.now() == gone["spike:a"].last_updated
+    await insights.table.change(gone["spike:b"].id, status="on_hold", actor=ADA)
+    await insights.look()
+    assert "on_hold" == (await insights.all())["spike:b"].status
+    assert 1 == (await insights.look(found("spike:a"), found("spike:b"))).reopened
+    assert "new" == (await insights.all())["spike:a"].status
+
+
+@pytest.mark.asyncio
+async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insights) -> None:
+    """It is gone already, and nobody touched it."""
+    await insights.look(found("spike:a"))
+    [kept] = await insights.table.found()
+    await insights.registry._changes.change(lambda rows: rows.put_insights([replace(kept, present=False)]))
+    await insights.look()
+    assert "addressed" == (await insights.all())["spike:a"].status
 
 
 @pytest.mark.asyncio
