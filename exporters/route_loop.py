@@ -22,7 +22,7 @@ from exporters.linger import Linger
 from exporters.throttle import RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.rules import STUCK_AFTER
+from spool.deliveries.rules import SET_ASIDE_AFTER_S, STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
 from spool.log.protocols import Log
@@ -39,6 +39,10 @@ FAULTS = 3  # without a success between: then the route is at fault, and it park
 # have repeated its first answer. Every other one may come from somebody in between, or while the first is worked on.
 _NOT_TAKEN = (400, 413)
 _BUSY = (502, 503, 504)  # these say nothing of the request
+
+
+class _Halve(SendError):
+    """5xx, which this delivery may be the cause of: look for the record at fault."""
 
 
 class RouteLoop:
@@ -135,6 +139,8 @@ class RouteLoop:
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
+        except _Halve as error:
+            await self._deliveries.split(delivery, reason=str(error), refused=True)
         except Divide as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
         except (
@@ -169,10 +175,9 @@ class RouteLoop:
         return await self._deliveries.due(self.name, now=waited, max_records=most, below=self._linger.below)
 
     async def _send(self, delivery: Delivery) -> Settlement:
-        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery.id)
+        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
-            middle = delivery.first + delivery.count // 2
-            raise Divide(delivery.last_error or "5xx while others passed", at=middle)
+            raise _Halve(delivery.last_error or "5xx while others passed", answered=False)
         entries: Sequence[Entry]
         if delivery.kept is not None:
             entries = [delivery.kept]
@@ -268,8 +273,14 @@ class RouteLoop:
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         words = str(error)
         self._warn(delivery, "delivery_retried", words)
-        if error.status is not None and error.status >= 500 and error.status not in _BUSY:
+        speaks_of_it = error.status is not None and error.status >= 500 and error.status not in _BUSY
+        is_found = speaks_of_it and delivery.count == 1 and delivery.proven  # in a batch of which others passed
+        if is_found and self._is_hopeless(delivery):
+            await self._set_aside(delivery, error)
+            return
+        if speaks_of_it:
             self._throttle.suspect(delivery.id)
+        self._throttle.is_in_doubt |= not is_found
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
@@ -278,9 +289,16 @@ class RouteLoop:
             answer=error.answer,
             ambiguous=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
+            refused_at=self._clock.now() if is_found else None,
         )
         if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
             await self._deliveries.set_state(self.name, RUNNING, words)
+
+    def _is_hopeless(self, delivery: Delivery) -> bool:
+        """Whether a single record has met 5xx for long, and nothing else has failed since something passed."""
+        if delivery.ambiguous or delivery.refused_at is None or self._throttle.is_in_doubt:
+            return False
+        return self._clock.now() - delivery.refused_at >= SET_ASIDE_AFTER_S
 
     async def _work(self, place: int) -> None:
         while not (self._is_retired or self._is_let_go):

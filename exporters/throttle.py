@@ -11,8 +11,8 @@ from math import inf
 
 from exporters.backoff import Backoff
 from spool.clock import Clock
-from spool.deliveries.rules import STUCK_AFTER
-from spool.deliveries.values import PARKED, REFUSING, RUNNING
+from spool.deliveries.rules import SUSPECT_AFTER
+from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery
 
 # While everything is refused, that many single records are tried; one more for every ten minutes of it, so
 # that no run of bad records, however long, can hide that the destination takes others.
@@ -33,6 +33,7 @@ class RouteThrottle:
         self._waits_until = 0.0
         self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
         self._refusing_since = clock.monotonic()
+        self.is_in_doubt = False  # since the last success something failed for which the destination may be to blame
         self._suspects: Counter[int] = Counter()  # errors of each delivery since the last success, by id
 
     def now(self) -> float:
@@ -59,6 +60,7 @@ class RouteThrottle:
         self._failures = self._refusals = 0
         self._shown = None
         self._waits_until = 0.0
+        self.is_in_doubt = False
         self._suspects.clear()
         return recovered
 
@@ -66,14 +68,15 @@ class RouteThrottle:
         """A delivery met an error that it may be the cause of."""
         self._suspects[delivery] += 1
 
-    def is_suspect(self, delivery: int) -> bool:
+    def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Whether it met as many of them as others need, though nothing else passed meanwhile.
+        Whether it met so many of them that it is tried in halves, though nothing else passed meanwhile.
 
         On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs little: one
-        request goes out at a time, and the halves must meet as many errors again.
+        request goes out at a time, and the halves must meet as many errors again. Where the other half passed, one
+        error is enough.
         """
-        return self._suspects[delivery] >= STUCK_AFTER
+        return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
     def search(self) -> None:
         """A batch was refused: until one is accepted, one request at a time looks for the record at fault."""

@@ -36,7 +36,9 @@ class OtlpEndpoint:
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> TelemetryExporter:
-    return TelemetryExporter(Client(ClientSettings(), clock=clock), OtlpEndpoint(settings, secret))
+    return TelemetryExporter(
+        Client(ClientSettings(may_take_and_fail=True), clock=clock), OtlpEndpoint(settings, secret)
+    )
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

@@ -37,8 +37,14 @@ class HttpAnswer:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> SendError | None:
-    """Why a delivery did not arrive; None when it did."""
+def problem(
+    answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float, may_be_taken: bool = False
+) -> SendError | None:
+    """
+    Why a delivery did not arrive; None when it did.
+
+    `may_be_taken`: also what is answered with a 5xx. A 503 says that it was not even tried.
+    """
     status = answer.status
     if 200 <= status < 300:
         return None
@@ -57,7 +63,7 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
             message,
             status=status,
             retry_after_s=wait_s,
-            ambiguous=status in (502, 504),
+            ambiguous=status in (502, 504) or (may_be_taken and status >= 500 and status != 503),
         )
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
 

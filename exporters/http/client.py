@@ -32,6 +32,7 @@ class ClientSettings:
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
+    may_take_and_fail: bool = False  # who answers may have taken what it answers with 500, and remembers no errors
 
 
 class Client:
@@ -108,7 +109,8 @@ class Client:
         max_answer_bytes: int,
     ) -> HttpAnswer:
         answer = await self._request(method, url, data, headers, secrets, max_answer_bytes)
-        error = problem(answer, secrets=secrets, now=self._clock.now())
+        may_be_taken = self._settings.may_take_and_fail
+        error = problem(answer, secrets=secrets, now=self._clock.now(), may_be_taken=may_be_taken)
         if error is not None:
             raise error
         return answer

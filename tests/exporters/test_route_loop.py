@@ -354,11 +354,50 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     await spool.add(calls(1, 100))
     exporter = Choking(37, status)
     route = route_of(spool, exporter)
-    for _ in range(600):
+    for _ in range(60):  # ten minutes
         await route.forward_once()
         clock.move(10)
     assert delivered == len(exporter.records)
     assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
+    for _ in range(12):
+        clock.move(600)
+        await route.forward_once()
+    left = {"dead": 1} if delivered else {"queued": 100}
+    assert {"delivered": delivered, **left} == {"delivered": 0, **await spool.terms()}
+
+
+@pytest.mark.asyncio
+async def test_where_everything_fails_nothing_is_set_aside(spool: Spooled, clock: StoppedClock) -> None:
+    """The record was found, then the destination answers 500 to all: after hours of it both wait, and then pass."""
+
+    class Ill(Choking):
+        is_down = False
+
+        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+            if self.is_down:
+                raise Retryable("500", status=500)
+            return await super().send(delivery, entries)
+
+    await spool.add(calls(1, 4))
+    exporter = Ill(2, 500)
+    route = route_of(spool, exporter)
+    for _ in range(15):
+        await route.forward_once()
+        clock.move(10)
+    assert {"delivered": 3, "queued": 1} == await spool.terms()
+    exporter.is_down = True
+    await spool.add(calls(5, 5))
+    await route.forward_once()
+    await route.forward_once()
+    for _ in range(20):
+        clock.move(3600)
+        await route.forward_once()
+    assert {"delivered": 3, "queued": 2} == await spool.terms()
+    exporter.is_down, exporter.poison = False, 0
+    for _ in range(4):
+        clock.move(60)
+        await route.forward_once()
+    assert {"delivered": 5} == await spool.terms()
 
 
 ANSWERS: dict[str, SendError | None] = {

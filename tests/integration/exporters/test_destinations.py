@@ -19,12 +19,13 @@ from exporters.destinations.webhook import sign
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
+from exporters.route_loop import RouteLoop
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
-from spool.record import Record, as_json
+from spool.record import AI_TELEMETRY, Record, as_json
 from tests.documents import blocks
-from tests.exporters.spools import Spooled, call, counter, spooled
+from tests.exporters.spools import Spooled, StoppedClock, call, calls, counter, record_id, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
 from tests.processes.copied import start_process
@@ -292,3 +293,44 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
         async with Client(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
             with pytest.raises(Misconfigured, match="ca_file"):
                 await client.send("https://127.0.0.1:1", b"", content_type="x/y")
+
+
+@pytest.mark.asyncio
+async def test_one_record_of_a_batch_that_is_always_answered_with_500(tmp_path: Path, upstream: FakeUpstream) -> None:
+    """The others arrive within minutes, and after an hour the one is a dead letter: nothing else moved meanwhile."""
+    poison = record_id(137).hex().encode()
+    upstream.judge = lambda request: Reply(500) if poison in request.body else None
+    clock = StoppedClock()
+    hook = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
+    async with spooled("sqlite", tmp_path / "data", clock) as spool:
+        await spool.add(calls(1, 200))
+        [config] = [
+            one for one in build_routes(UpstreamSettings(), [hook], clock=clock) if one.spec.topic == AI_TELEMETRY
+        ]
+        await spool.deliveries.declare([config.spec])
+        route = RouteLoop(config.spec, config.exporter, deliveries=spool.deliveries, log=spool.log, clock=clock)
+        for _ in range(80):
+            await route.forward_once()
+            clock.move(10)
+        assert {"delivered": 199, "queued": 1} == await spool.terms(config.spec.name)
+        for _ in range(9):
+            clock.move(3600)
+            await route.forward_once()
+        assert {"delivered": 199, "dead": 1} == await spool.terms(config.spec.name)
+        [letter] = await spool.deliveries.dead()
+        assert (137, "500") == (letter.number, letter.status)
+        await config.exporter.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("status", "keys"), [(500, 1), (502, 1), (503, 2)])
+async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
+    spool: Spooled, upstream: FakeUpstream, status: int, keys: int
+) -> None:
+    """So it counts once. A 503 says that nothing was tried, and the next request is a new one."""
+    upstream.answers.append(Reply(status))
+    await spool.add([call(1)])
+    async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+        await settled(spool, "hook/ai-telemetry")
+    sent = [request.key for request in upstream.requests]
+    assert (2, keys) == (len(sent), len(set(sent)))
