@@ -12,7 +12,7 @@ from gateway.cli import configured, fail
 from gateway.cli.serve import serve_until_stopped
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
-from gateway.demo.plants import PLANTS, too_small
+from gateway.demo.plants import PLANTS, not_shown
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
 
@@ -53,8 +53,8 @@ def demo(
 
     What would not be found in a month of the given size is refused with the size that it needs, and exit code 2.
     """
-    if small := too_small(plants, days=days, records=records):
-        fail("; ".join(small), 2)
+    if problems := not_shown(plants, days=days, records=records):
+        fail("; ".join(problems), 2)
     settings = configured(None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""})
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())

@@ -5,14 +5,15 @@ devices and routes: `samples.py`; what is billed: `bills.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 import msgspec
 
 from gateway.demo.savings import NIGHT, SAVINGS, change
-from gateway.demo.workloads import CLAUDE_CODE, INVOICES, SEARCH, SUMMARIES, SUPPORT, TUTOR, Workload
+from gateway.demo.workloads import CLAUDE_CODE, INVOICES, SEARCH, SUMMARIES, SUPPORT, TUTOR, WORKLOADS, Workload
 from spool.record import NS, Inference
 
 DAY_S = 86400
@@ -54,14 +55,15 @@ class LeastMonth:
     records: int = 1
     per_day: int = 0
 
-    def of(self, days: int) -> tuple[int, int]:
-        """The days and records that a month of so many days has to have."""
+    def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
+        """The days and records that a month of so many days has to have, if other plants thin its calls out."""
         days = max(self.days, days)
-        return days, max(self.records, self.per_day * days)
+        return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
 
 # What detectors hold against others needs calls to be held against; all that is not here is found in any month. With a
-# margin over what was measured for different seeds, weekdays and hours of the end.
+# margin over what was measured for different seeds, weekdays and hours of the end, each word alone: words that add
+# calls of their own leave fewer of the month for the others.
 LEAST = {
     "spike": LeastMonth(days=14, records=10_000, per_day=500),
     "missing-price": LeastMonth(records=1_500, per_day=50),
@@ -73,22 +75,46 @@ LEAST = {
     "retry-storm": LeastMonth(days=3, records=800, per_day=90),
     "dead-letters": LeastMonth(records=100, per_day=10),
     "unreported-key": LeastMonth(days=4),
-    **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=8_000, per_day=270)),
+    **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=30_000)),
 }
 
 
-def too_small(words: Collection[str], *, days: int, records: int) -> list[str]:
-    """The words that a month of this size does not show, each with the size that it needs."""
-    needs = {word: LEAST.get(word, LeastMonth()).of(days) for word in words}
-    return [
+# The most records of a month: these are told by the newest records alone, which are a small part of a larger one.
+MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
+
+
+def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
+    """The words that a month of this size does not show, all of them planted, each with the size that it needs."""
+    together = _weight(words)
+    needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
+    small = [
         f"{word} needs --days {least_days} --records {least_records} or more"
         for word, (least_days, least_records) in needs.items()
         if days < least_days or records < least_records
     ]
+    most = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
+    return [*small, *(f"{word} needs --records {limit} or fewer" for word, limit in most.items() if records > limit)]
+
+
+def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
+    """The days and records of the smallest month, of so many days or more, that shows all of the words."""
+    days = max(LEAST.get(word, LeastMonth()).of(days)[0] for word in words)
+    together = _weight(words)
+    return days, max(LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
+
+
+def _weight(words: Collection[str]) -> float:
+    """How much the usual workloads and those that the words add share the calls of a month by."""
+    return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
+
+
+def _added(words: Collection[str]) -> Sequence[Workload]:
+    return tuple(workload for word, workload in ADDED.items() if word in words)
 
 
 SPIKE_AGO = 2  # days
 SPIKE = 8.0
+OWNERLESS = 1.6  # on every day: a part of all spend has to be nobody's
 STORM = 40.0  # times the usual calls, all of them in one hour
 STORM_HOUR = 14
 LATE_DAYS = 12  # most of what is planted goes on for the last days of the month
@@ -104,6 +130,9 @@ UNKNOWN = Workload(
     input_tokens=1500,
     output_tokens=300,
 )
+
+
+ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> the workload that it adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +154,7 @@ class Plants:
         self.words = frozenset(words)
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
-        added = {"missing-price": UNKNOWN, **SAVINGS}
-        self.workloads = tuple(workload for word, workload in added.items() if word in self.words)
+        self.workloads = _added(self.words)
 
     def times(self, day: int, workload: Workload) -> float:
         """How many times its usual calls a workload has on a day."""
@@ -134,6 +162,8 @@ class Plants:
             return SPIKE
         if self._storms(day, workload):
             return STORM
+        if "no-owner" in self.words and workload is SUMMARIES:
+            return OWNERLESS
         return 1.0
 
     def hour(self, day: int, workload: Workload) -> int | None:
@@ -145,15 +175,15 @@ class Plants:
     def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
         """The call with what was planted in it; a workload changes for one word only."""
         change(self.words, workload, call)
+        if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
+            call.request_model = DEAR_MODEL
+            call.response_model = DEAR_MODEL if call.response_model else None
+        if "unused-cache" in self.words and workload is TUTOR and call.status == "ok":
+            call.cache_read_tokens = call.cache_write_tokens = 0
         if day < self._late:
             return call
         if "no-owner" in self.words and workload is SUMMARIES:
             call.team = call.user = None
-        if "unused-cache" in self.words and workload is TUTOR and call.status == "ok":
-            call.cache_read_tokens = call.cache_write_tokens = 0
-        if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
-            call.request_model = DEAR_MODEL
-            call.response_model = DEAR_MODEL if call.response_model else None
         if self._storms(day, workload):
             _fail(call)
         return call

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Collection
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,7 +19,7 @@ from gateway.cli import main
 from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants, too_small
+from gateway.demo.plants import PLANTS, Plants, least_month, not_shown
 from gateway.demo.savings import SAVINGS
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
@@ -104,15 +105,15 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("records", "words"),
-                         [(10_000, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
+                         [(10_500, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
                           (30_000, ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
                                     "unknown-arrival", "unreported-key")),
                           (14_000, ("cost-gap",)), (20_000, ("dear-model",)), (8_000, ("doubled-source",)),
-                          (10_000, tuple(SAVINGS))])  # fmt: skip
+                          (55_000, tuple(SAVINGS))])  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
     period = Period(end=NOON, days=20, records=records)
-    assert [] == too_small(words, days=period.days, records=period.records)
+    assert [] == not_shown(words, days=period.days, records=period.records)
     await filled(tmp_path, words, period=period)
     detectors = await findings(tmp_path)
     wanted = {(FOUND_BY | TOLD_BY)[word] for word in words}
@@ -125,8 +126,8 @@ FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:
     """Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may have."""
-    days = max(LEAST.get(word, LeastMonth()).of(days)[0] for word in words)
-    records = max(LEAST.get(word, LeastMonth()).of(days)[1] for word in words)
+    days, records = least_month(words, days=days)
+    assert [] == not_shown(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
     await fill(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
     assert {(FOUND_BY | TOLD_BY)[word] for word in words} <= await findings(directory)
@@ -140,10 +141,30 @@ async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, .
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("word", PLANTS)
+@pytest.mark.parametrize("word", [word for word in PLANTS if word not in SAVINGS] + ["older-model", "paid-retries"])
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
     """With the calls of a day that the command asks for then."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("words", [tuple(PLANTS), ("no-owner", "large-input"), ("spike", "regional-model")])
+async def test_what_is_planted_together_is_found_together(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Each of them, at the size that the command asks for: none hides another."""
+    await found_at_least(tmp_path, words, days=20, seed=2)
+
+
+def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
+    """Words that add calls of their own thin out those of the others; a month that is too small for that is refused."""
+    alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
+    for pair in combinations(PLANTS, 2):
+        days, records = least_month(pair, days=20)
+        assert records >= max(alone[word] for word in pair)
+        assert [] == not_shown(pair, days=days, records=records)
+    assert least_month(("nightly-job", "paid-retries"), days=20)[1] > max(alone["nightly-job"], alone["paid-retries"])
+    assert ["paid-retries needs --records 150000 or fewer"] == not_shown(["paid-retries"], days=20, records=150_001)
+    [words] = not_shown(("spike", "idle-key", "missing-price"), days=20, records=10_000)
+    assert "spike needs --days 20 --records 10286 or more" == words
 
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from tests.browser.console import NARROW, filled
 @pytest.fixture
 def advised(tmp_path: Path) -> Iterator[Tollhouse]:
     """A running Tollhouse of the test's own in which two savings were found."""
-    plants = ("--days", "20", "--records", "8000", "--plant", "priority-tier,older-model")
+    plants = ("--days", "20", "--records", "34000", "--plant", "priority-tier,older-model")
     tollhouse = filled(tmp_path / "advised", *plants)
     tollhouse.start()
     tollhouse.run("recommendations", "run")
