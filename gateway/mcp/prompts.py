@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.mcp.messages import INVALID_PARAMS, McpError
-from gateway.mcp.writing import clean
+from gateway.mcp.writing import as_text, clean
 
 _MAX_ARGUMENT = 256
 
@@ -31,7 +31,7 @@ class Prompt:
         if given.keys() != self.arguments.keys() or too_long:
             wanted = ", ".join(self.arguments) or "nothing"
             raise McpError(INVALID_PARAMS, f"{self.name} takes {wanted}, of at most {_MAX_ARGUMENT} characters each")
-        text = self.text.format(**{name: clean(value) for name, value in given.items()})
+        text = self.text.format(**{name: as_text(clean(value)) for name, value in given.items()})
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": self.description, "messages": [message]}
 

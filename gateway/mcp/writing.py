@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -14,6 +15,9 @@ _MAX_CELL = 80
 _NEAREST = 5
 _LEAST = Decimal("0.0001")
 UNKNOWN = "(unknown)"
+# What Markdown reads as markup: at a word's edge alone for an underscore, and addresses, which some renderers link.
+_MARKUP = re.compile(r"[\\`*\[\]|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
 def clean(name: str) -> str:
@@ -37,10 +41,17 @@ def shown(name: str | None) -> str | None:
 
 
 def cell(text: str | None, most: int = _MAX_CELL) -> str:
-    """A name as a cell of a table, which it cannot leave."""
-    if text is None:
-        return UNKNOWN
-    return cut(text, most).replace("\\", "\\\\").replace("|", "\\|")
+    """A name as a cell of a table, which it cannot leave; it is text there, whatever it holds."""
+    return UNKNOWN if text is None else as_text(cut(text, most))
+
+
+def as_text(text: str) -> str:
+    """
+    A text that Markdown and HTML show as it is: no link, image, code, emphasis or tag comes of it.
+
+    Underscores and dots within words stay: no renderer reads more into them, and names are full of them.
+    """
+    return _ENTITY.sub("&amp;", _MARKUP.sub(r"\\\g<0>", text)).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -82,5 +93,5 @@ def nearest(word: str, values: Iterable[str]) -> list[str]:
 
 def suggestion(word: str, values: Iterable[str]) -> str:
     """A question that names the nearest values; empty without any."""
-    found = ", ".join(clean(value) for value in nearest(word, values))
+    found = ", ".join(as_text(clean(value)) for value in nearest(word, values))
     return f"; did you mean {found}?" if found else ""

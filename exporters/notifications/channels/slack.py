@@ -7,7 +7,9 @@ address with `/slack` at its end) and Google Chat.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
 
@@ -25,15 +27,18 @@ from spool.registry.notices import CRITICAL, INFO, WARNING
 
 MAX_TEXT = 3_900  # Discord and Google Chat take some 4,000 characters
 _SIGNS = {INFO: "\N{INFORMATION SOURCE}", WARNING: "\N{WARNING SIGN}", CRITICAL: "\N{POLICE CARS REVOLVING LIGHT}"}
-_ESCAPES = str.maketrans({
-    "&": "&amp;",
-    "<": "&lt;",
-    ">": "&gt;",
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_ESCAPES = _ENTITIES | str.maketrans({
     "@": "@\u200b",  # a name must not call people: @channel, @everyone
     "*": "\u2217",  # nor end the bold title
     "[": "(",  # nor hide an address behind other words, which Mattermost would show
     "]": ")",
+    "`": "\u02cb",  # nor be set as code or struck out
+    "~": "\u223c",
 })  # fmt: skip
+# Nor be emphasis at a word's edge, nor an address that a click opens.
+_EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
 class SlackWebhook:
@@ -71,12 +76,19 @@ class SlackWebhook:
         return address
 
 
+def _as_text(text: str) -> str:
+    """A text with names that others chose, as these channels show it letter by letter."""
+    text = _EDGES.sub("\u02cd", text.translate(_ESCAPES))
+    return _ADDRESSES.sub(lambda found: f"{found[0]}\u200b", text)
+
+
 def text(message: Message) -> str:
     """Each notice with its title in bold; what is too long is cut at the end."""
     parts = []
     for notice in message.notices:
-        title = f"{_SIGNS[notice.severity]} *{notice.title.translate(_ESCAPES)}*"
-        parts.append("\n".join(filter(None, (title, plain(notice).translate(_ESCAPES)))))
+        title = f"{_SIGNS[notice.severity]} *{_as_text(notice.title)}*"
+        body = (_as_text(plain(replace(notice, link=""))), notice.link.translate(_ENTITIES))
+        parts.append("\n".join(filter(None, (title, "\n\n".join(filter(None, body))))))
     whole = "\n\n".join(parts)
     return whole if len(whole) <= MAX_TEXT else f"{whole[:MAX_TEXT]}..."
 

@@ -104,6 +104,18 @@ def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
     assert 2 == text.count("*")
 
 
+def test_names_are_shown_in_chats_letter_by_letter() -> None:
+    """No code, no emphasis and no address that a click opens; the console's own link stays one."""
+    named = notice(
+        title="`rm` ~x~ _y_ a_b", fields={"team": "https://bad.example www.bad.example"}, link="https://a/#/b?c=d&e=f"
+    )
+    text = slack.text(Message(notices=[named]))
+    assert not set("`~") & set(text)
+    assert "_y_" not in text and "a_b" in text
+    assert "https://bad" not in text and "www.bad" not in text
+    assert text.endswith("https://a/#/b?c=d&amp;e=f")
+
+
 def test_a_long_chat_message_is_cut() -> None:
     text = slack.text(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
     assert slack.MAX_TEXT + 3 == len(text)

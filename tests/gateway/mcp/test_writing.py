@@ -1,0 +1,34 @@
+"""Names that senders chose, in answers that a program may render."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.mcp.prompts import PROMPTS
+from gateway.mcp.writing import cell, suggestion
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-4.1_mini (eu)", "gpt-4.1_mini (eu)"),
+        ("claude_code", "claude_code"),
+        ("[click](https://bad.example)", r"\[click\](https\://bad.example)"),
+        ("![x](http://bad.example/a.png)", r"!\[x\](http\://bad.example/a.png)"),
+        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+        ("&lt;b&gt; a & b", "&amp;lt;b&amp;gt; a & b"),
+        ("`rm -rf`", r"\`rm -rf\`"),
+        ("*a* ~b~ $c$", r"\*a\* \~b\~ \$c\$"),
+        ("_a_", r"\_a\_"),
+        ("a | b", r"a \| b"),
+        (r"\| \<", r"\\\| \\&lt;"),
+        ("www.bad.example @all", r"www\.bad.example \@all"),
+        ("a\u202eb\r\nc", "abc"),
+    ],
+)
+def test_a_name_is_text(name: str, expected: str) -> None:
+    """In a cell, in a suggestion and in a prompt; a plain name stays as it is."""
+    assert expected == cell(name)
+    assert f"; did you mean {expected}?" == suggestion(name, [name])
+    messages = PROMPTS["cut_costs"].filled({"team": name})["messages"]
+    assert f"the team {expected} could" in str(messages[0]["content"]["text"])  # type: ignore[index]
