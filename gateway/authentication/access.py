@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.legacy_key import LegacyKey
-from gateway.configuration.sections import ServerSettings
+from gateway.configuration.sections import ServerSettings, names_some
 from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.errors import KeyEnded, NotThere, SpoolError
@@ -274,7 +274,7 @@ class Access:
         known, bearer = self._bearers.get(key.id, (None, None))
         if bearer is None or known is not key:  # a key that was changed is another object
             naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
-            is_gateway = any(pattern != "*" for pattern in naming)  # "*" lets every key chain, and names none
+            is_gateway = any(map(names_some, naming))  # "*" lets every key chain, and names none
             bearer = Bearer(
                 key.name,
                 key.granted,

@@ -150,9 +150,10 @@ class ServerSettings:
         least=1,
     )
     chain_keys: tuple[str, ...] = setting(
-        ("*",),
+        (),
         "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. Keys that "
-        'are named by more than "*" may revoke and reset devices, too',
+        'are named by more than "*" may revoke and reset devices, too. Devices that `tollhouse agent` enrolled need no '
+        "name here",
     )
     max_key_requests_per_s: int = setting(0, "requests of one key a second; 0: any", edge="429 with `Retry-After`")
     max_key_bytes_per_s: Size = setting(
@@ -610,6 +611,11 @@ def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
         inner = get_type_hints(type(value), include_extras=True)
         for field in fields(value):
             yield f"{section.name}.{field.name}", field, inner[field.name], getattr(value, field.name)
+
+
+def names_some(pattern: str) -> bool:
+    """Whether a pattern of names names some of them, and not all."""
+    return bool(pattern.strip("*?"))
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.configuration.sections import Config
+from gateway.configuration.sections import Config, names_some
 
 
 def warnings(config: Config) -> Iterator[str]:
@@ -14,4 +14,9 @@ def warnings(config: Config) -> Iterator[str]:
         yield (
             "server.trusted_proxies is empty: attempts to sign in of all people behind the proxy share one limit; name "
             "the proxy's addresses"
+        )
+    if not all(map(names_some, server.chain_keys)):
+        yield (
+            'server.chain_keys has "*": whoever has a key that may send can name the key, the user and the team of its '
+            "records, as another Tollhouse does; name the keys of your gateways, or leave it empty"
         )

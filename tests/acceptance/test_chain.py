@@ -23,7 +23,7 @@ PER_REQUEST = 500
 
 def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse, str]:
     """The near tollhouse forwards to the far one under a managed key; returns both and the near one's key."""
-    far = installations("far")
+    far = installations("far", server='chain_keys = ["near tollhouse"]')
     secret = tmp_path / "upstream.key"
     secret.write_text(far.key("near tollhouse") + "\n")
     near = installations("near", more=UPSTREAM.format(url=far.start(), secret=secret))

@@ -79,7 +79,7 @@ def listed(tollhouse: Tollhouse) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
     """A gateway with keys for an upstream that runs."""
-    far: Tollhouse = installations("far")
+    far: Tollhouse = installations("far", server='chain_keys = ["telemetry of near"]')
     telemetry, plane = far.key("telemetry of near"), far.key("plane of near", *PLANE_KEY)
     far.start()
     near: Tollhouse = installations("near", more=UPSTREAM.format(url=far.url))

@@ -51,7 +51,7 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
 @pytest.mark.asyncio
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
-    site = await serve()
+    site = await serve(chain_keys=("topics", "billing"))
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
     (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))
     upstream = UpstreamSettings(
@@ -86,6 +86,17 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]
     for serving in (first, site):
         assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_by_default_no_key_brings_records_of_another_tollhouse(serve: Serve) -> None:
+    """What such a record says of its key, its user and its team would be the sender's own choice."""
+    serving = await serve()
+    forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
+    answer = await serving.send("/v1/traces", json_traces(forged, json_span()))
+    told = orjson.loads(answer.body)["partialSuccess"]
+    assert "server.chain_keys" in told["errorMessage"]
+    assert bytes.fromhex("ab" * 16) not in {record.id for record in await serving.records()}
 
 
 @pytest.mark.asyncio
