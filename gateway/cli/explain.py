@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import sys
 import zlib
 from collections import Counter
@@ -18,7 +17,7 @@ import orjson
 
 from gateway.authentication.access import Bearer
 from gateway.cli import configured, data_option
-from gateway.cli.operator.client import OperatorClient, part, system_user
+from gateway.cli.operator.client import OperatorClient, nobody_named, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.configuration.kept_tags import kept_tags
@@ -116,7 +115,7 @@ def explain(
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
     """By the operator API, whether a server runs or not."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-    client = OperatorClient(settings, system_user() or f"uid {os.getuid()}", has_file=config is not None)
+    client = OperatorClient(settings, nobody_named(), has_file=config is not None)
     show_json(client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)]))
 
 

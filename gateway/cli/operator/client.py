@@ -211,14 +211,13 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
     @data_option
     @config_option
-    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: this user.")
+    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: command line, USER.")
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
         if _is_new(settings):  # a mistyped directory would look as if all data were lost
             click.echo(f"tollhouse: created data directory {settings.data_dir}", err=True)
-        who = actor or system_user() or f"uid {os.getuid()}"
-        command(OperatorClient(settings, who, has_file=config is not None), **rest)
+        command(OperatorClient(settings, actor or nobody_named(), has_file=config is not None), **rest)
 
     return prepared
 
@@ -226,6 +225,11 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 def part(name: str) -> str:
     """Returns a name quoted as one part of a path."""
     return quote(name, safe="")
+
+
+def nobody_named() -> str:
+    """Returns who asks where --as names nobody: people are known by e-mail, and a user of the system is none."""
+    return f"command line, {system_user() or f'uid {os.getuid()}'}"
 
 
 def system_user() -> str | None:

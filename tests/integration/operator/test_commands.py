@@ -260,10 +260,13 @@ def test_a_console_link_is_printed(run: Run) -> None:
 
 
 def test_as_names_the_actor(run: Run) -> None:
-    """--as EMAIL is who the audit list names; without it the user of the system."""
+    """--as EMAIL is who the audit list names; without it the command line, with the user of the system."""
     assert "grace@example.com" == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
-    assert ("grace@example.com", operator_client.system_user()) == (again["created_by"], again["updated_by"])
+    assert ("grace@example.com", f"command line, {operator_client.system_user()}") == (
+        again["created_by"],
+        again["updated_by"],
+    )
 
 
 def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
