@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from spool.shares import may_add
 from spool.streams import StreamSize, Total
 
 OVERHEAD = 192  # of a row and its place in the index, keys included
@@ -80,8 +81,7 @@ def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
 
 def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
     """Whether a key may create `n` more streams."""
-    own = sum(size.created_by == key for size in sizes)
-    return own + n <= max_streams - len(sizes)
+    return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 
 def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:

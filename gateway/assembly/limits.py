@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.limits import Limit
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
+from spool.devices.device import Device
 from spool.log.values import LogStats
 from spool.registry.roles import RoleLimits
+from spool.shares import KeyShare, nearly_full
 from spool.streams import StreamSize
 
 
@@ -40,6 +42,14 @@ def limits(
         Limit("devices.max", config.devices.max, devices),
         Limit("container.max_bytes", container.max_bytes, files.sums.size),
         Limit("container.max_files", container.max_files, files.sums.known),
+    ]
+
+
+def shares(config: Config, devices: Iterable[Device], streams: Iterable[StreamSize]) -> list[KeyShare]:
+    """The keys that hold nearly what they may of what is one for all."""
+    return [
+        *nearly_full("devices.max", (each.enrolled_by for each in devices if each.last_seen), config.devices.max),
+        *nearly_full("spool.max_streams", (stream.created_by for stream in streams), config.spool.max_streams),
     ]
 
 

@@ -6,7 +6,7 @@ import socket
 
 from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
-from gateway.assembly.limits import limits
+from gateway.assembly.limits import limits, shares
 from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.gauges import gauges
@@ -82,6 +82,7 @@ def exposition(
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
             ],
+            shares=shares(parts.config, devices.table.all(), await storage.streams.sizes()),
             channels=await parts.channel_states(),
             now=parts.clock.now(),
         )

@@ -23,7 +23,7 @@ from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
-from gateway.assembly.limits import role_limits
+from gateway.assembly.limits import role_limits, shares
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
@@ -68,6 +68,7 @@ from spool.installation import derived
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
+from spool.shares import KeyShare
 from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
@@ -375,6 +376,7 @@ class Assembler:
             max_budgets=lambda: self.config.budgets.max,
             max_listed_records=lambda: self.config.server.max_listed_records,
             hold_s=lambda: self.config.spool.hold,
+            shares=self._shares,
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,
@@ -394,6 +396,9 @@ class Assembler:
 
     def deposits(self, attribution: Attribution) -> Deposits:
         return Deposits(self.storage.log, attribution, amount_of=self._amount_of)
+
+    async def _shares(self) -> Sequence[KeyShare]:
+        return shares(self.config, self.devices.table.all(), await self.storage.streams.sizes())
 
     def _amount_of(self, event: UsageEvent) -> Decimal | None:
         return amount_of(self.config.upstream, event)

@@ -200,7 +200,11 @@ class DeviceSettings:
     )
     heartbeat_interval: Duration = setting(60.0, "how often agents report that they live", least=1)
     host_id: bool = setting(False, "the resource attribute `host.id` may name a device")
-    max: int = setting(10_000, "devices that are known", edge="enrolment of one more: 429; its telemetry is taken")
+    max: int = setting(
+        20_000,
+        "devices that are known; no key enrols more than it leaves free",
+        edge="enrolment of one more: 429; its telemetry is taken",
+    )
     max_body_bytes: Size = setting(
         64 * KIB, "bytes of an enrolment or a heartbeat", edge="a larger one: 413", least=KIB
     )

@@ -32,6 +32,7 @@ from spool.registry.audit import AuditedChange
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
+from spool.shares import may_add
 
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0
@@ -171,7 +172,8 @@ class DeviceLifecycle:
         if policy == "closed":
             message = "no new devices are enrolled here (devices.policy); an operator can: tollhouse devices admit ID"
             raise Refusal(403, "enrolment_closed", message)
-        if len(self.table) >= self.settings.max:
+        own = sum(device.enrolled_by == bearer.name for device in self.table.all())
+        if not may_add(own, len(self.table), 1, self.settings.max):
             raise _full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
@@ -380,7 +382,7 @@ class DeviceLifecycle:
 
 
 def _full() -> Refusal:
-    message = "there are as many devices as devices.max allows; an operator can raise it"
+    message = "no key enrols more devices than it leaves free of devices.max; an operator can raise it, or delete some"
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 

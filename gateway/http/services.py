@@ -71,6 +71,7 @@ from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import RoleLimits
+from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, Storage, no_database
 from spool.streams import StreamReader
 
@@ -159,6 +160,10 @@ async def _reload_nothing(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here: it reads its configuration when it starts")
 
 
+async def _no_shares() -> Sequence[KeyShare]:
+    return ()
+
+
 async def _no_channels() -> Sequence[ChannelState]:
     return ()
 
@@ -237,6 +242,7 @@ class OperatorServices:
     max_budgets: Callable[[], int] = lambda: BudgetSettings().max
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     mcp: Callable[[], McpSettings] = McpSettings
     own_records: OwnRecords = field(init=False, repr=False)

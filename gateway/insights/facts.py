@@ -22,6 +22,7 @@ from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.views import View
+from spool.shares import KeyShare
 
 DAY_S = 86400.0
 
@@ -101,6 +102,7 @@ class Facts:
     oldest_transaction_s: float | None = None  # of anybody in the database that they share; None: not known, or none
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
+    shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
     reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
     arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind

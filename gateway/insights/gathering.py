@@ -24,6 +24,7 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
 from spool.registry.views import View
+from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
@@ -36,6 +37,10 @@ _WHO = ("source", "provider", "model", "team", "user", "api_key")
 
 
 async def _none_reconciled() -> Sequence[ReconciledMonth]:
+    return ()
+
+
+async def _no_shares() -> Sequence[KeyShare]:
     return ()
 
 
@@ -55,6 +60,7 @@ class FactSources:
     prices: Callable[[], PriceBook]
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
@@ -94,6 +100,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         keys=sources.keys(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
+        shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
         estimate=book.estimate,

@@ -110,10 +110,10 @@ class Intake:
                 if record.shadow:
                     _give_own_identity(outcome, place)
                 default_user = self._attribution.default_user(record, bearer.labels, device_labels)
-                self._shadows.note(record, arrived_at, default_user=default_user)
+                self._shadows.note(record, arrived_at, default_user=default_user, key=bearer.name)
                 may_repeat = sums_up(record) and not record.shadow
             else:
-                self._shadows.note_counter(record)
+                self._shadows.note_counter(record, key=bearer.name)
                 may_repeat = True
             if may_repeat and place not in outcome.forwarded:  # another Tollhouse has decided already what counts
                 undecided[place] = record
@@ -122,7 +122,7 @@ class Intake:
             if number % TURN == 0:
                 await asyncio.sleep(0)
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
-            self._shadows.note_counter(point.template)
+            self._shadows.note_counter(point.template, key=bearer.name)
         told: Sequence[Reporter] = ()
         if self._shadows.is_shared:
             repeaters = (*undecided.values(), *(point.template for point in outcome.points))

@@ -28,6 +28,7 @@ from spool.errors import SpoolError
 from spool.log.heard import KEPT_S, Heard, digest_of
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
+from spool.shares import Shared
 
 WINDOW_S = 3600.0
 NOTED_S = 1.0  # the times of reports are this exact
@@ -108,7 +109,7 @@ class Shadows:
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        self._last_reports: dict[Reporter, float] = {}
+        self._last_reports: Shared[Reporter, float] = Shared(MAX_REPORTERS)  # shared by the keys that brought them
         self._noted: set[tuple[str | None, ...]] = set()  # who told calls since `_noted_at`: senders repeat themselves
         self._noted_at = 0.0
         self._heard = heard
@@ -116,11 +117,14 @@ class Shadows:
         self._unkept: dict[Reporter, float] = {}  # noted since, and to be kept with the next submission
         self._known = 0  # the highest number that was looked at after the start
 
-    def note(self, record: Inference, at: float | None = None, *, default_user: str | None = None) -> None:
+    def note(
+        self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
+    ) -> None:
         """
         An inference record came in (at: epoch seconds, default now).
 
-        `default_user` is the user whom a report of the same sender is put down to when it names none itself.
+        `default_user` is the user whom a report of the same sender is put down to when it names none itself; `key` is
+        the key that brought it, "" if that is not known any more.
         """
         when = self._clock.now() if at is None else at
         if not 0 <= when - self._noted_at < NOTED_S:
@@ -140,23 +144,25 @@ class Shadows:
         for caller in callers:
             for name in (source, _COUNTERS.get(source)):
                 if name is not None:
-                    self._note((name, service, *caller), when)
+                    self._note((name, service, *caller), when, key)
             if service is not None:
                 for model in set(models) - {None}:
-                    self._note(_by_model(service, model or "", *caller), when)
+                    self._note(_by_model(service, model or "", *caller), when, key)
         if source in _TELL_RUNS:
             for run in _runs(source, session, trace_id):
-                self._note(run, when)
+                self._note(run, when, key)
 
-    def note_counter(self, metric: UsageMetric, at: float | None = None) -> None:
+    def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """A counter came in: an agent's span beside it sums up the same."""
         if metric.source in _TELL_RUNS:
             for run in _runs(metric.source, metric.session):
-                self._note(run, self._clock.now() if at is None else at)
+                self._note(run, self._clock.now() if at is None else at, key)
 
-    def note_session(self, source: str, service: str | None, session: str, at: float | None = None) -> None:
+    def note_session(
+        self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
+    ) -> None:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
-        self._note((source, service, "session", session), self._clock.now() if at is None else at)
+        self._note((source, service, "session", session), self._clock.now() if at is None else at, key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
         """Mark a record whose tokens others hold that came in the hour before it, or since (at: default now)."""
@@ -184,7 +190,7 @@ class Shadows:
         unknown = {digest_of(*each): each for each in reporters if not self.have_heard([each], now)}
         if unknown:
             for digest, at in (await self._heard.find(unknown)).items():
-                self._hear(unknown[digest], at)
+                self._hear(unknown[digest], at, "")
 
     def take_unkept(self) -> list[Reporter]:
         """Whom the next submission is to keep (`digests_of`); after a failure they are given to `put_back`."""
@@ -238,15 +244,13 @@ class Shadows:
                 break
         await asyncio.Event().wait()  # what comes later is noted as it comes
 
-    def _note(self, reporter: Reporter, when: float) -> None:
+    def _note(self, reporter: Reporter, when: float, key: str) -> None:
         if self._heard is not None and when - self._kept_at.get(reporter, -KEEP_EVERY_S) >= KEEP_EVERY_S:
             self._unkept[reporter] = when
-        self._hear(reporter, when)
+        self._hear(reporter, when, key)
 
-    def _hear(self, reporter: Reporter, when: float) -> None:
-        # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
-        before = self._last_reports.pop(reporter, when)
-        self._last_reports[reporter] = before if before > when else when
-        if len(self._last_reports) > MAX_REPORTERS:
-            del self._last_reports[next(iter(self._last_reports))]
+    def _hear(self, reporter: Reporter, when: float, key: str) -> None:
+        before = self._last_reports.get(reporter)
+        newest = when if before is None or before < when else before
+        if self._last_reports.put(reporter, newest, key) is not None:
             self._noted.clear()

@@ -15,6 +15,7 @@ from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.values import LogStats
 from spool.registry.notices import CHANNEL_STATES, FAILED, SENT, ChannelState
+from spool.shares import KeyShare
 from spool.storage import DatabaseHealth
 
 
@@ -38,6 +39,7 @@ class Snapshot:
     clock_step_s: float = 0.0
     clock_held_s: float = 0.0
     limits: Sequence[Limit] = ()
+    shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of a limit
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
@@ -86,6 +88,12 @@ class SnapshotCollector:
         if self.snapshot.waiting_files is not None:
             yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)
         yield from self._limits(self.snapshot.limits)
+        held = GaugeMetricFamily(
+            "tollhouse_limit_held_by_key", "What a key holds, if it is 80 % of what it may", labels=["name", "key"]
+        )
+        for share in self.snapshot.shares:
+            held.add_metric([share.limit, share.key], share.held)
+        yield held
         yield from _notifications(self.snapshot.channels, self.snapshot.now)
         yield from _budgets(self.snapshot.budgets)
         yield from _reconciled(self.snapshot.reconciled)

@@ -60,6 +60,7 @@ def inspector(services: OperatorServices) -> Inspector:
         devices=devices.table.all if devices else tuple,
         prices=services.prices,
         views=registry.views.all,
+        shares=services.shares,
         silent_clusters=services.clusters.silent if services.clusters else tuple,
         is_unmapped=services.is_unmapped,
         arrivals=arrived,

@@ -15,6 +15,7 @@ from spool.container_files.values import (
     ContainerFile,
 )
 from spool.settings import ContainerSettings
+from spool.shares import may_add
 
 
 class ContainerSums:
@@ -68,7 +69,7 @@ class ContainerSums:
 
     def may_wait(self, key: str, n: int) -> bool:
         """Whether `n` more rows of a key may wait: it never has more of them than it leaves free."""
-        return self._open[key] + n <= self._settings.max_files - self._open.total() - n
+        return may_add(self._open[key], self._open.total() + n, n, self._settings.max_files)
 
     def follow(
         self,

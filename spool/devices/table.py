@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spool.devices.batch import DeviceBatch, DeviceUpdate, conditions_of
@@ -141,14 +142,20 @@ class DeviceTable:
         return update
 
     def note_unenrolled(self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()) -> None:
-        """Keep the name of a device that telemetry named and that could not be enrolled; the newest names are kept."""
+        """
+        Keep the name of a device that telemetry named and that could not be enrolled.
+
+        Over the most the oldest name goes of the key that has the most of them.
+        """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
         self._unenrolled[name] = Unenrolled(name=name, first_seen=first, last_seen=now, count=count + 1, key=key)
         self._batch.note(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
-            self._unenrolled_no_more(next(iter(self._unenrolled)))
+            held = Counter(each.key for each in self._unenrolled.values())
+            fullest = max(held, key=lambda each: (held[each], each == key))
+            self._unenrolled_no_more(next(one.name for one in self._unenrolled.values() if one.key == fullest))
         self._flush_soon()
 
     async def follow(self, ids: Collection[str] | None) -> None:

@@ -45,6 +45,17 @@ async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
     await spool.log.append(submission)
 
 
+def test_a_key_that_names_many_pushes_out_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who told calls is remembered up to a bound: over it the oldest goes of the key that has the most."""
+    monkeypatch.setattr("gateway.intake.shadows.MAX_REPORTERS", 20)
+    shadows, metric = Shadows(SetClock()), counter(session="s1")
+    shadows.note(event(session="s1"), key="other")
+    for number in range(50):
+        shadows.note(event(session=f"made-up-{number}"), key="flood")
+    shadows.shade(metric)
+    assert metric.shadow
+
+
 @pytest.mark.parametrize(
     ("metric", "shadow"),
     [

@@ -20,6 +20,8 @@ from gateway.configuration.sections import Config, DeviceSettings, ServerSetting
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
+from gateway.operator.insights import inspector
+from spool.devices import table as device_table
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
@@ -162,6 +164,32 @@ async def test_too_many_devices(serve: Serve) -> None:
     assert 200 == (await ask(server, "heartbeat", {"device_id": "a"}, key)).status
     assert 200 == (await server.send("/v1/traces", traces("b"), key=key)).status
     assert [None] == [record.device for record in await server.records()]
+
+
+async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> None:
+    """One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of it."""
+    server = await serve(config=config(max=10))
+    fleet, other = await server.make_key("fleet", scopes=ALL), await server.make_key("other", scopes=ALL)
+    statuses = [(await ask(server, "enroll", {"device_id": f"made-up-{n}"}, fleet)).status for n in range(7)]
+    assert [200] * 5 + [429] * 2 == statuses
+    assert 200 == (await ask(server, "heartbeat", {"device_id": "laptop-1"}, other)).status
+    text = (await server.app.services.exposition.text()).decode()
+    assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
+    operators = server.app.services.operators
+    await inspector(operators).inspect()
+    titles = [each.title for each in await operators.require_registry().insights.found()]
+    assert [title for title in titles if "fleet" in title and "devices.max" in title]
+
+
+async def test_names_of_one_key_push_out_no_name_of_another(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of devices that are not enrolled are a bounded list: the oldest of the key with the most goes."""
+    monkeypatch.setattr(device_table, "MAX_UNENROLLED", 3)
+    other = await serving.make_key("other", scopes=(INGEST,))
+    await serving.send("/v1/traces", traces("real"), key=other)
+    for n in range(5):
+        await serving.send("/v1/traces", traces(f"made-up-{n}"))
+    names = serving.app.services.devices.table.unenrolled()
+    assert {"real", "made-up-3", "made-up-4"} == {each.name for each in names}
 
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

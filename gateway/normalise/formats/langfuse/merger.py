@@ -17,8 +17,8 @@ Reports are merged within one sender's key only: nobody completes, or names a us
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -114,6 +114,8 @@ class Merger:
         self._max_reports = max_reports
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
+        self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}  # the same by the name of the key
+        self._held_bytes: Counter[str] = Counter()
         self._bytes = 0
         self._asked_for: set[bytes] = set()  # traces that are stored as of an older time than they are asked for
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
@@ -199,6 +201,7 @@ class Merger:
         for key, report in reversed(released.reports.items()):
             self._set(key, report)
             self._waiting.move_to_end(key, last=False)
+            self._of_key[report.sender.name].move_to_end(key, last=False)
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """What waited long enough; then, to make room, traces before generations, which would lose their usage."""
@@ -206,15 +209,34 @@ class Merger:
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
         room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)
-        for kind in (TRACE, GENERATION):
-            for key, report in self._waiting.items():
+        if room < 0 or room_bytes < 0:
+            for key in self._fullest_first(due, busy, by_bytes=room >= 0):
                 if len(due) == TURN or (room >= 0 and room_bytes >= 0):
-                    return list(due)
-                if report.kind == kind and key not in due and key not in busy:
-                    due[key] = None
-                    room += 1
-                    room_bytes += len(report.facts)
+                    break
+                due[key] = None
+                room += 1
+                room_bytes += len(self._waiting[key].facts)
         return list(due)
+
+    def _fullest_first(self, due: Container[bytes], busy: Container[bytes], *, by_bytes: bool) -> Iterator[bytes]:
+        """What makes room: of the key that has the most waiting, its oldest; no key pushes out what another brought."""
+        held = dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
+        turns = {name: self._in_turn(kept, due, busy) for name, kept in self._of_key.items()}
+        while turns:
+            name = max(turns, key=lambda each: held[each])
+            key = next(turns[name], None)
+            if key is None:
+                del turns[name]
+                continue
+            held[name] -= len(self._waiting[key].facts) if by_bytes else 1
+            yield key
+
+    @staticmethod
+    def _in_turn(kept: Mapping[bytes, WaitingReport], due: Container[bytes], busy: Container[bytes]) -> Iterator[bytes]:
+        for kind in (TRACE, GENERATION):
+            for key, report in kept.items():
+                if report.kind == kind and key not in due and key not in busy:
+                    yield key
 
     def _release_one(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
         released.reports[key] = report
@@ -324,17 +346,25 @@ class Merger:
             self._asked_for.add(key)
         report.at = max(report.at, now)
         self._waiting.move_to_end(key)
+        self._of_key[report.sender.name].move_to_end(key)
         return _traces.decode(report.facts)
 
     def _set(self, key: bytes, report: WaitingReport) -> None:
         self._drop(key)
         self._waiting[key] = report
         self._bytes += len(report.facts)
+        self._of_key.setdefault(report.sender.name, OrderedDict())[key] = report
+        self._held_bytes[report.sender.name] += len(report.facts)
 
     def _drop(self, key: bytes) -> None:
         report = self._waiting.pop(key, None)
         if report is not None:
             self._bytes -= len(report.facts)
+            name = report.sender.name
+            self._held_bytes[name] -= len(report.facts)
+            del self._of_key[name][key]
+            if not self._of_key[name]:
+                del self._of_key[name], self._held_bytes[name]
 
 
 def waiting(reports: Iterable[CallReport]) -> int:

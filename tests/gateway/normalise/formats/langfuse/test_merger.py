@@ -280,6 +280,21 @@ def test_the_window_is_bounded_by_number_and_bytes() -> None:
     assert 1 == len(small.release(now=0.0))
 
 
+@pytest.mark.parametrize("bound", [{"max_reports": 3}, {"max_bytes": 600}])
+def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]) -> None:
+    """Its own oldest go on record early, and no report of another key that came before."""
+    merger: Merger = merger_of(**bound)  # type: ignore[arg-type]
+    merged(merger, create("b-0"), sender=BOB, now=0.0)
+    number = 0
+    while not merger.is_over_full or number < 5:
+        merged(merger, create(f"a-{number}"), now=1.0 + number)
+        number += 1
+    (released,) = merger.release(now=number + 1.0)
+    assert (ALICE, "a-0") == (released.sender, records(released)[0].request_id)
+    assert not merger.is_over_full
+    assert ["b-0"] == [one.request_id for one in records(merged(merger, update("b-0"), sender=BOB, now=number + 2.0))]
+
+
 def test_traces_make_room_before_generations() -> None:
     """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
     merger = merger_of(max_reports=3)

@@ -1,0 +1,30 @@
+"""Keys that hold nearly what they may of what is one for all keys: soon they are refused, the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.insights.facts import Facts
+from gateway.insights.findings import MAX_FINDINGS, finding, named
+from spool.registry.insights import LOW, Finding
+from spool.shares import KeyShare
+
+NAME = "crowding_key"
+
+
+def find(facts: Facts) -> Sequence[Finding]:
+    shares = sorted(facts.shares, key=lambda each: (-each.held / each.most, each.limit, each.key))
+    return [_finding(share) for share in shares[:MAX_FINDINGS]]
+
+
+def _finding(share: KeyShare) -> Finding:
+    return finding(
+        NAME,
+        (share.limit, share.key),
+        title=f"The key {named(share.key)} nearly fills its share of {share.limit}",
+        seen=f"It holds {share.held} of the {share.most} that it may: no key gets more than it leaves free for others.",
+        advice=f"See whether it should make that many. If so, raise {share.limit}, or give a part of its senders a key "
+        "of their own; if not, delete what it made, and disable the key.",
+        category="keys",
+        effort=LOW,
+    )
