@@ -70,7 +70,7 @@ PROVIDERS = (
 )  # fmt: skip
 
 # Names of libraries that stand where the provider's should be.
-FRAMEWORKS = frozenset({"gcp.vertex.agent", "langchain", "spring_ai", "strands-agents"})
+FRAMEWORKS = frozenset({"gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
 # Names of model servers: whoever runs one pays no price that a rate card knows.
 _SELF_HOSTED = frozenset({

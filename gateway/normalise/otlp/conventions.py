@@ -27,6 +27,7 @@ LOGGED = LogDialect(
 )
 _STEPS = frozenset({
     "execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent",
+    "handle_conversation_turn",
 })  # fmt: skip
 _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {

@@ -70,7 +70,9 @@ REQUEST_ID = (
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
-    "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
+    "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.cost.amount", "gen_ai.usage.cost_usd",
+    "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
+    "gen_ai.cost.total_tokens", "gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens",  # Sentry's names of dollars
 )  # fmt: skip
 # Of a span or an event, never of a resource: there it is where the sender runs.
 REGION = ("aws.region", "cloud.region")
@@ -93,6 +95,7 @@ SESSION = (
     "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
     "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",
     "langsmith.metadata.thread_id", "spring.ai.chat.client.conversation.id", "gen_ai.thread.id",
+    "gen_ai.realtime_session.id", "gen_ai.live_session.id",
 )  # fmt: skip
 # The resource is the last place, and only under the names that can be meant for everything the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
@@ -109,6 +112,8 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "organization": ("organization.id",),
     "department": ("department",),
     "cost_center": ("cost_center",),
+    "cost_origin": ("gen_ai.usage.cost.source",),
+    "effort": ("gen_ai.request.reasoning.level",),
     "device": ("device.id", "host.id", "installation.id"),
 }
 # A tag only where it is a mode that has prices of its own (spool.processing).
@@ -148,10 +153,13 @@ FIELDS: dict[str, tuple[str, ...]] = {
 NO_CALLS = frozenset({
     "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow",
     "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
-    "llm_call",
+    "llm_call", "handle_conversation_turn",
 })  # fmt: skip
 
 _ERROR = "error"
+_AMOUNT, _CURRENCY = "gen_ai.usage.cost.amount", "gen_ai.usage.cost.currency"
+_DOLLARS = (None, "USD")
+_COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
 # Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has none.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
@@ -234,8 +242,12 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
-        if amount is not None:
-            return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
+        if amount is None or (name == _AMOUNT and attributes.get(_CURRENCY) not in _DOLLARS):
+            continue
+        if name in _COST_PARTS:
+            parts = [money(attributes.get(part), part) for part in _COST_PARTS]
+            return money(sum(Decimal(part) for part in parts if part is not None), name)
+        return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
     return None
 
 

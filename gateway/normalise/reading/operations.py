@@ -8,12 +8,13 @@ from typing import Any
 from gateway.normalise.reading.values import text
 
 CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
+REALTIME = "realtime_inference"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
 
 # Names of operations that are calls. In spans any other name is that of a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
-    "rerank": RERANK,
+    "rerank": RERANK, REALTIME: REALTIME,
     # LiteLLM's functions
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
     "anthropic_messages": CHAT, "aanthropic_messages": CHAT,

@@ -15,6 +15,9 @@ from gateway.normalise.otlp.products.assistants import (
     copilot_chat,
     copilot_cli,
     gemini_cli,
+    goose,
+    opencode,
+    pi,
     qwen_code,
 )
 from gateway.normalise.otlp.products.frameworks import (
@@ -68,6 +71,7 @@ PRODUCTS: tuple[Product, ...] = (
     azure_ai.PRODUCT,
     genkit.PRODUCT,
     openllmetry.PRODUCT,
+    copilot_cli.PRODUCT,
     pydantic_ai.PRODUCT,  # behind the others: Logfire marks every span that its provider makes
     # These bear no marks: they are recognised by scope, SDK or service alone.
     strands.PRODUCT,
@@ -78,8 +82,10 @@ PRODUCTS: tuple[Product, ...] = (
     codex.PRODUCT,
     gemini_cli.PRODUCT,
     qwen_code.PRODUCT,
+    goose.PRODUCT,
+    opencode.PRODUCT,
+    pi.PRODUCT,
     cline.PRODUCT,
     copilot_chat.PRODUCT,
-    copilot_cli.PRODUCT,
     OTEL,
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
+from gateway.normalise.otlp.copilot_credits import BEGINNING, read_credits
 from gateway.normalise.otlp.product import Product, SpanDialect
 
 PRODUCT = Product(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),
-    spans=SpanDialect(provider="github"),
+    mark_beginnings=(BEGINNING,),  # under a scope of its own choice in applications
+    spans=SpanDialect(provider="github", refine=read_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
 )

@@ -1,0 +1,42 @@
+"""Pi: spans of three packages. One leaves the cache out of the input, one tells usage on the turns of its agent."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import MONEY_UNIT, AttributeShape, MetricFamily, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
+from gateway.normalise.reading import operations
+
+_LEAVES_CACHE_OUT = "pi-otel"
+_TURNS, _TURN = "pi-otel-extension", "agent.turn"
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    if span.scope.name == _TURNS:
+        return operations.CHAT if span.name == _TURN and has_usage(span, shape) else None
+    return by_operation_name(span, shape)
+
+
+def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    return span.scope.name == _LEAVES_CACHE_OUT
+
+
+PRODUCT = Product(
+    source="pi",
+    scopes=(_LEAVES_CACHE_OUT, _TURNS),
+    services=("pi-coding-agent",),
+    names={
+        "input": ("llm.usage.input_tokens",),
+        "output": ("llm.usage.output_tokens",),
+        "cache_read": ("llm.usage.cache_read_tokens",),
+        "cache_write": ("llm.usage.cache_write_tokens",),
+        "cost": ("pi.cost.usd",),
+    },
+    spans=SpanDialect(operation=_operation, without_cache=_without_cache),
+    metrics={
+        "pi.tokens.input": MetricFamily(token_type=INPUT),
+        "pi.tokens.output": MetricFamily(token_type=OUTPUT),
+        "pi.agent.cost": MetricFamily(unit=MONEY_UNIT),
+    },
+)

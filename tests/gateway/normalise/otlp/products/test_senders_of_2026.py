@@ -1,0 +1,138 @@
+"""Senders of 2026: credits, costs and counters under names of their own, and operations of the newer conventions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.record import UsageMetric
+from tests.gateway.normalise.otlp.items import point, read_points
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-5"}
+USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
+
+
+# --- GitHub Copilot -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("stated", "cost", "credits"),
+    [
+        ({"github.copilot.nano_aiu": 3_761_470_000}, "0.0376147", "3.76147"),
+        ({"github.copilot.aiu": 1.299}, None, None),
+        (
+            {"github.copilot.nano_aiu": 1_299_000_000, "github.copilot.aiu": 7, "github.copilot.cost": 3},
+            "0.01299",
+            "1.299",
+        ),
+        ({"github.copilot.cost": 0.0}, None, None),
+    ],
+)
+def test_credits_of_copilot_are_the_cost(
+    stated: dict[str, Any], cost: str | None, credits: str | None, encoding: str
+) -> None:
+    """A credit is a cent; what is called the cost counts requests."""
+    record = only(traces(span(1, {**CHAT, **USAGE, **stated}), scope="github.copilot"), encoding=encoding)
+    assert (cost, credits) == (record.cost, record.tags.get("credits"))
+
+
+def test_an_application_with_copilots_sdk_is_copilots() -> None:
+    """It chooses the scope itself."""
+    record = only(traces(span(1, {**CHAT, **USAGE, "github.copilot.nano_aiu": 10**9}), scope="my-app"))
+    assert ("copilot_cli", "github", "0.01") == (record.source, record.provider, record.cost)
+
+
+# --- Costs under other names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stated", "cost"),
+    [
+        ({"gen_ai.cost.total_tokens": 0.0003}, "0.0003"),
+        ({"gen_ai.cost.input_tokens": 0.0001, "gen_ai.cost.output_tokens": 0.0002}, "0.0003"),
+        ({"gen_ai.usage.cost_usd": 0.5}, "0.5"),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "USD"}, "0.25"),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
+    ],
+)
+def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | None) -> None:
+    """Sentry's are named like tokens and are none; an amount in another currency is no dollars."""
+    record = only(traces(span(1, {**CHAT, **USAGE, **stated})))
+    assert (cost, 100, 10) == (record.cost, record.input_tokens, record.output_tokens)
+
+
+def test_ag2_knows_no_price_of_some_models() -> None:
+    """It writes 0 then."""
+    call = {"ag2.span.type": "llm", **CHAT, **USAGE, "gen_ai.usage.cost": 0.0}
+    assert None is only(traces(span(1, call))).cost
+
+
+# --- Pi, opencode, goose ------------------------------------------------------------------------------------
+
+
+def test_pi_leaves_the_cache_out_of_the_input() -> None:
+    """And names itself as the provider."""
+    call = {
+        **CHAT,
+        "gen_ai.system": "pi",
+        "gen_ai.usage.input_tokens": 900,
+        "gen_ai.usage.cache_read_input_tokens": 700,
+        "gen_ai.usage.output_tokens": 50,
+        "pi.cost.usd": 0.00244,
+    }
+    record = only(traces(span(1, call, name="pi.llm_request"), scope="pi-otel"))
+    assert ("pi", "anthropic", 1600, 700, "0.00244") == (
+        record.source, record.provider, record.input_tokens, record.cache_read_tokens, record.cost,
+    )  # fmt: skip
+
+
+def test_turns_of_pis_extension_are_its_calls() -> None:
+    """They name no model; the session around them tells the same again."""
+    usage = {"llm.usage.input_tokens": 900, "llm.usage.output_tokens": 50, "llm.usage.cache_read_tokens": 700}
+    spans = [
+        span(1, {}, name="session"),
+        span(2, {"llm.usage.total_tokens": 950}, name="agent.prompt", parent=1),
+        span(3, {**usage, "llm.usage.total_tokens": 950}, name="agent.turn", parent=2),
+    ]
+    record = only(traces(*spans, scope="pi-otel-extension"))
+    assert ("pi", 900, 50, 700) == (
+        record.source, record.input_tokens, record.output_tokens, record.cache_read_tokens,
+    )  # fmt: skip
+
+
+def test_counters_of_assistants_under_names_of_their_own() -> None:
+    """Sizes of contexts and totals of sessions repeat calls."""
+    outcome = read_points(
+        point("opencode.token.usage", 5, {"type": "reasoning", "model": "m"}),
+        point("pi.tokens.input", 7),
+        point("goose.session_tokens", 8694),
+        point("opencode.session.token.total", 12),
+    )
+    assert {MERGED: 2} == dict(outcome.ignored)
+    assert [("opencode", "reasoning", 5), ("pi", "input", 7)] == [
+        (one.source, one.token_type, one.value) for one in outcome.records if isinstance(one, UsageMetric)
+    ]
+
+
+# --- The conventions ----------------------------------------------------------------------------------------
+
+
+def test_a_generation_of_a_realtime_session_is_a_call() -> None:
+    """The session stands in for a conversation."""
+    call = {
+        "gen_ai.operation.name": "realtime_inference", "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-realtime", "gen_ai.realtime_session.id": "sess_1", **USAGE,
+    }  # fmt: skip
+    record = only(traces(span(1, call)))
+    assert ("realtime_inference", "sess_1", 100) == (record.operation, record.session, record.input_tokens)
+
+
+def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
+    """The entry point of a runner sums up."""
+    turn = {"gen_ai.operation.name": "handle_conversation_turn", "gen_ai.request.model": "m", **USAGE}
+    outcome = normalised(traces(span(1, turn), span(2, {**CHAT, **USAGE}, parent=1)))
+    assert (1, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
