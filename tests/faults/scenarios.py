@@ -52,6 +52,8 @@ SCENARIOS = {
     "F39": "several gateways: a pooler killed, then back",
     "F40": "several gateways: the old primary goes on",
     "F41": "several gateways: a standby that lags takes over",
+    "A2": "several gateways: what leaves without a standby, then one takes over",
+    "A9": "several gateways: names of standbys come and go under load",
     "A10": "several gateways: deleted without a standby, then one takes over",
     "F46": "several gateways: calls that wait vanish in a takeover",
     "F47": "several gateways: a crash, then calls that wait vanish",

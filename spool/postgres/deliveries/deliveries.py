@@ -236,13 +236,14 @@ class PostgresDeliveries(SentDeliveries):
         return [replace(state, reason=self._waiting(state, has_standby=has_standby)) for state in states]
 
     def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
-        """Why a route waits: as far as every gateway can see, else as the one that runs it has met it lately."""
+        """Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits say."""
         if state.state == ORPHANED:
             return state.reason
         if not has_standby:
             return f"waits: {NO_STANDBY}"
         words, at = self._waits.get(state.name, ("", 0.0))
-        return f"waits: {words}" if words and self._clock.monotonic() < at + WAITS_S else state.reason
+        waits = words if self._clock.monotonic() < at + WAITS_S else self._log.commit_problem
+        return f"waits: {waits}" if waits else state.reason
 
     async def drop(self, route: str) -> int:
         session, where = self._session(), {"route": route}

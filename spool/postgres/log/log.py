@@ -194,6 +194,11 @@ class PostgresLog:
         """Know everything that was committed before this was called."""
         await self._memory.follow()
 
+    @property
+    def commit_problem(self) -> str | None:
+        """Why commits of this node fail; None while they work."""
+        return self._commits.last_error
+
     async def close_what_is_due(self) -> None:
         """Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row."""
         await self._commits.close_what_is_due()

@@ -1,0 +1,111 @@
+"""
+The standby gets nothing: while it is waited for, while nobody is, or the one and the other in turn. Nothing is
+acknowledged then, nothing leaves, and after a takeover each call is at the upstream once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import wait_for
+from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL
+from tests.faults.gateways.shared_site import SharedSite
+from tests.faults.gateways.test_answers_of_changes import emptied, flapping, lagging, new_pair
+from tests.faults.scenarios import Trial
+from tests.faults.upstream import ACCEPT, refuse
+from tests.spool.postgres_cluster import SUCCESSOR, Pair, confirming
+
+pytestmark = pytest.mark.timeout(7200)
+
+CALLS = 1500
+IN_HAND = 400  # four deliveries of a hundred may have been taken, where the standby had that, before it went
+
+Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
+WAYS: tuple[Way, ...] = (lagging, emptied, flapping)
+
+
+@contextmanager
+def sites(trial: Trial, tmp_path: Path) -> Iterator[Iterator[tuple[SharedSite, Pair, random.Random, Way]]]:
+    """Two gateways on a pair for each round, which ends with a takeover and is judged."""
+
+    def rounds() -> Iterator[tuple[SharedSite, Pair, random.Random, Way]]:
+        for place, (rng, way) in enumerate(zip(trial.rounds(short=3, full=50), itertools.cycle(WAYS), strict=False)):
+            with ExitStack() as stack:
+                pair = stack.enter_context(new_pair())
+                site = SharedSite(
+                    tmp_path / f"site-{place}", dsn=pair.dsn, schema="gateways", rng=rng, count=2,
+                    durability="replicated", commit_timeout="1s", spool=SPOOL,
+                )  # fmt: skip
+                stack.callback(site.close)
+                site.start()
+                yield site, pair, rng, way
+                pair.primary.stop()
+                pair.standby.start()  # it has nothing of what came after it had gone
+                stack.enter_context(confirming(pair.standby))
+                pair.promote()
+                pair.standby.change(synchronous_standby_names=SUCCESSOR)
+                took = site.passes()
+                site.repeat()
+                wait_for(partial(is_whole, site), ANSWERED_S, "every gateway is ready")
+                verdict = site.judge()
+                print(f"{way.__name__}: {verdict.acknowledged} acknowledged, {len(verdict.duplicates)} twice")
+                trial.count(
+                    acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates),
+                    recovery_s=took,
+                )  # fmt: skip
+                verdict.check()
+
+    yield rounds()
+
+
+def is_whole(site: SharedSite) -> bool:
+    return all(site.is_ready())
+
+
+def was_tried(site: SharedSite) -> bool:
+    return site.upstream.attempts > 4
+
+
+def waits(site: SharedSite) -> bool:
+    """Whether a route says so, on some gateway."""
+    reasons = [route["reason"] or "" for one in site.gateways for route in one.asked("/status")["routes"]]
+    return any(reason.startswith("waits: ") for reason in reasons)
+
+
+@pytest.mark.fault("A2")
+def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
+    """The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second time."""
+    with sites(trial, tmp_path) as rounds:
+        for site, pair, rng, way in rounds:
+            site.upstream.behave(refuse(503))
+            site.oracle.send_all(site.gateways[0].url, CALLS, timeout_s=ANSWERED_S)
+            wait_for(partial(was_tried, site), ANSWERED_S, "deliveries were cut")
+            pair.catch_up()
+            with way(pair, rng):
+                site.refuses()
+                wait_for(partial(waits, site), ANSWERED_S, "a route says that it waits")
+                site.upstream.behave(ACCEPT)
+                for _ in range(3):
+                    site.refuses()
+                assert len(site.upstream.taken) <= IN_HAND
+
+
+@pytest.mark.fault("A9")
+def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: Path) -> None:
+    """Three senders all the time: each is refused, again and again, until the standby has taken over."""
+    with sites(trial, tmp_path) as rounds:
+        for site, pair, rng, way in rounds:
+            site.passes()
+            with site.oracle.balanced(senders=3), way(pair, rng):
+                site.oracle.wait_until_refused()
+                acknowledged = len(site.oracle.acknowledged)
+                for _ in range(5):
+                    site.oracle.wait_until_refused()
+                assert acknowledged == len(site.oracle.acknowledged)
