@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -147,8 +148,14 @@ async def show_running_books(request: OperatorRequest[None]) -> Result:
 
 
 async def verify(request: OperatorRequest[None]) -> Result:
-    """Recounted from commit rows and entries; the running counters are not trusted."""
-    return shown_books(await request.services.log.verify())
+    """
+    Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are compared with
+    those that are kept.
+    """
+    services = request.services
+    books = await services.log.verify()
+    compared = await services.ledger.compare(services.log)
+    return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
 
 
 async def _routes(request: OperatorRequest[Any]) -> list[RouteState]:

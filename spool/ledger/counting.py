@@ -202,7 +202,8 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     emptied = rows.drop_open_periods()
     frozen = rows.frozen_periods()
     if oldest < state["reach"]:
-        rows.set_state(reach=oldest, rebuilding=state["reach"])
+        # What is read again is not missed; what is gone for good still is.
+        rows.set_state(reach=oldest, rebuilding=state["reach"], missed=min(state["missed"], oldest - 1))
     else:  # no record that was counted is kept: the rebuild is done
         rows.freeze_periods(below=0)
     return emptied, len(frozen), max((start + width for width, start in frozen), default=0)

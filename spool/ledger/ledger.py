@@ -12,6 +12,7 @@ from typing import TypeVar
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import counting, kept
+from spool.ledger.comparing import LedgerComparison, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Placement, state_of
 from spool.ledger.derived import Derived, DerivedDimensions
@@ -197,6 +198,12 @@ class Ledger:
             await asyncio.sleep(0)
         missed = last - first + 1 - found
         whole = counting.whole_since(await self._oldest_arrival(log, oldest)) if missed else 0
+        if missed and not rebuilding:
+            _log.error(
+                "%d numbers have no record that could be counted: they were removed or lost before",
+                missed,
+                extra={"action": "numbers_missed", "first": first, "last": last},
+            )
 
         def work(rows: LedgerRows) -> int:
             if (state_of(rows), rows.frozen_periods()) != seen:  # begun anew meanwhile: what is counted is another
@@ -243,6 +250,10 @@ class Ledger:
             periods, kept, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
+
+    async def compare(self, log: ReadableLog) -> LedgerComparison:
+        """What the log keeps beside what is counted of it, as far as both are kept. Reads all that is kept."""
+        return await compare(log, self._read, oldest=lambda: _oldest(log))
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
         """Estimate again what happened since then, all of it or nothing. NotKept if `since` divides a sum."""

@@ -105,6 +105,14 @@ class LedgerRows(Protocol):
         """Their widths and starts."""
         ...
 
+    def firsts(self) -> Mapping[tuple[int, int], int]:
+        """By width and start of a period, the lowest number of the log that was counted in it."""
+        ...
+
+    def calls(self, width: int) -> Mapping[int, int]:
+        """How many calls there are in each period."""
+        ...
+
     def drop_open_periods(self) -> int:
         """Remove every period that is not frozen, with its sums; how many."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -105,6 +106,15 @@ class MemoryLedgerRows:
 
     def frozen_periods(self) -> set[tuple[int, int]]:
         return set(self._frozen)
+
+    def firsts(self) -> Mapping[tuple[int, int], int]:
+        return dict(self._firsts)
+
+    def calls(self, width: int) -> Mapping[int, int]:
+        found: Counter[int] = Counter()
+        for start, _, sums in self._of(width):
+            found[start] += sums[0]
+        return found
 
     def drop_open_periods(self) -> int:
         gone = self._firsts.keys() - self._frozen

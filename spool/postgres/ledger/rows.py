@@ -187,6 +187,14 @@ class PostgresLedgerRows:
     def frozen_periods(self) -> set[tuple[int, int]]:
         return set(self._all("SELECT width, start FROM {schema}.ledger_periods WHERE frozen"))
 
+    def firsts(self) -> Mapping[tuple[int, int], int]:
+        rows = self._all("SELECT width, start, first FROM {schema}.ledger_periods")
+        return {(width, start): first for width, start, first in rows}
+
+    def calls(self, width: int) -> Mapping[int, int]:
+        rows = self._all(f"SELECT start, SUM(calls)::bigint FROM {{schema}}.{_TABLES[width]} GROUP BY start")
+        return dict(rows)
+
     def drop_open_periods(self) -> int:
         for width, table in _TABLES.items():
             self._run(

@@ -162,6 +162,13 @@ class SqliteLedgerRows:
         rows = self._connection.execute("SELECT width, start FROM periods WHERE frozen").fetchall()
         return {(width, start) for width, start in rows}
 
+    def firsts(self) -> Mapping[tuple[int, int], int]:
+        rows = self._connection.execute("SELECT width, start, first FROM periods").fetchall()
+        return {(width, start): first for width, start, first in rows}
+
+    def calls(self, width: int) -> Mapping[int, int]:
+        return dict(self._connection.execute(f"SELECT start, SUM(calls) FROM {TABLES[width]} GROUP BY start"))
+
     def drop_open_periods(self) -> int:
         for width, table in TABLES.items():
             self._connection.execute(

@@ -1,0 +1,77 @@
+"""The ledger beside the log: a call that is missing in either is named, and counting again mends the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spool.ledger.ledger import Ledger
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import HOUR_S, WIDTH
+from spool.record import NS
+from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger_log import BEGIN, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+HOUR = BEGIN // HOUR_S * HOUR_S
+
+
+def three_hours() -> FakeLog:
+    log = FakeLog()
+    for hour in range(3):
+        log.add([call(start_time=(HOUR + hour * HOUR_S) * NS) for _ in range(4)], at=HOUR + hour * HOUR_S)
+    return log
+
+
+async def words(ledger: Ledger, log: FakeLog) -> list[str]:
+    return list((await ledger.compare(log)).words())
+
+
+async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
+    """Taken out of the sums behind the program's back, in an hour that is kept as a whole."""
+    log, ledger = three_hours(), await ledgers.open()
+    await ledger.catch_up(log)
+    assert [] == await words(ledger, log)
+
+    def take_one(rows: LedgerRows) -> None:
+        [number] = rows.numbers(HOUR_S, HOUR + HOUR_S)
+        rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+
+    await ledger._change(take_one)
+    [found] = await words(ledger, log)
+    assert found.startswith("the ledger has 3 calls of the hour from") and "4 are kept" in found
+    assert "`tollhouse ledger rebuild`" in found
+    await ledger.rebuild(log)
+    assert [] == await words(ledger, log)  # while it goes on, nothing is said
+    await ledger.catch_up(log)
+    assert [] == await words(ledger, log)
+
+
+async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
+    """The reach moved past numbers whose records are kept: the ledger has nothing of them, and counts them again."""
+    log, ledger = three_hours(), await ledgers.open()
+    await ledger.catch_up(FakeLog.of(log, upto=2))
+    await ledger._change(lambda rows: rows.set_state(reach=13, missed=4))
+    ledger._reach = 13
+    hour, passed_over = await words(ledger, log)
+    assert hour.startswith("the ledger has 0 calls of the hour from")
+    assert passed_over.startswith("the ledger has passed over 4 numbers, and 0 at most are gone")
+    await ledger.rebuild(log)
+    await ledger.catch_up(log)
+    assert [] == await words(ledger, log)
+    assert 0 == (await ledger.state()).missed
+
+
+async def test_a_record_that_is_gone_from_the_log_is_named(ledgers: Ledgers) -> None:
+    """Retention takes whole hours from the low end, and what it took is not compared; a damaged record is allowed."""
+    log, ledger = three_hours(), await ledgers.open()
+    await ledger.catch_up(log)
+    log.forget_below(5)
+    assert [] == await words(ledger, log)
+    first, second = log.entries
+    log.entries[1] = replace(second, records=[*second.records[:3], None])
+    assert [] == await words(ledger, log)
+    log.entries[0] = replace(first, records=first.records[:3])
+    assert 2 == len(await words(ledger, log))
