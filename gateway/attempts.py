@@ -8,13 +8,16 @@ from ipaddress import IPv6Address, ip_address
 
 from spool.clock import Clock
 
+WHOLE = 1.0  # token: less of one is no try
+NEARLY = 1e-6  # what rounding may leave of it
+
 
 class Buckets:
     """
-    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds something.
+    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds a whole token.
 
-    So one amount above `burst` passes and is paid off before the next. At most `size` names are kept; the
-    least recently used goes first.
+    So a limit of five lets five through at once and no sixth before it is due, and one amount above `burst` passes and
+    is paid off before the next. At most `size` names are kept; the least recently used goes first.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:
@@ -27,7 +30,8 @@ class Buckets:
     def wait_s(self, name: str) -> int:
         """Whole seconds until `name` may charge again; 0 now."""
         level = self._level(name, self._clock.monotonic())
-        return 0 if level > 0 else max(1, math.ceil(-level / self._per_s))
+        missing = WHOLE - level
+        return 0 if missing <= NEARLY else max(1, math.ceil(missing / self._per_s))
 
     def charge(self, name: str, amount: float = 1) -> None:
         now = self._clock.monotonic()

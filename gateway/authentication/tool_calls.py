@@ -1,4 +1,4 @@
-"""How often a key may call the tools of assistants: by the minute, and by the day."""
+"""How often a key may call the tools of assistants, by the minute and by the day, and send other messages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from spool.clock import Clock
 
 DAY_S = 86_400
 MINUTE_S = 60
+MESSAGES_A_CALL = 10  # that a key may send for each call of a tool that it may make: lists, prompts and pings, too
 
 
 class ToolCalls:
@@ -21,13 +22,15 @@ class ToolCalls:
         self._settings = settings
         self._per_minute = 0
         self._minute: Buckets | None = None
+        self._messages: Buckets | None = None
         self._day = 0
         self._calls: dict[str, int] = {}  # of the day, by key
 
     def charge(self, name: str) -> None:
         """Count one call of a key. Refusal 429 names the setting that it would exceed."""
         settings = self._settings()
-        minute = self._buckets(settings.calls_per_minute)
+        self._configure(settings.calls_per_minute)
+        minute = self._minute
         if minute is not None and (wait_s := minute.wait_s(name)):
             raise _too_many(f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s)
         now = self._clock.now()
@@ -42,13 +45,25 @@ class ToolCalls:
         if minute is not None:
             minute.charge(name)
 
-    def _buckets(self, per_minute: int) -> Buckets | None:
+    def count(self, name: str) -> None:
+        """Count one message of a key, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls."""
+        self._configure(self._settings().calls_per_minute)
+        if self._messages is None:
+            return
+        if wait_s := self._messages.wait_s(name):
+            most = MESSAGES_A_CALL * self._per_minute
+            raise _too_many(f"{most} messages a minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s)
+        self._messages.charge(name)
+
+    def _configure(self, per_minute: int) -> None:
         """The buckets of a setting; a changed one begins with full ones."""
         if per_minute != self._per_minute:
-            per_s = per_minute / MINUTE_S
-            self._minute = Buckets(self._clock, burst=per_minute, per_s=per_s) if per_minute else None
+            self._minute = self._of(per_minute)
+            self._messages = self._of(MESSAGES_A_CALL * per_minute)
             self._per_minute = per_minute
-        return self._minute
+
+    def _of(self, per_minute: int) -> Buckets | None:
+        return Buckets(self._clock, burst=per_minute, per_s=per_minute / MINUTE_S) if per_minute else None
 
 
 def _too_many(limit: str, wait_s: int) -> Refusal:

@@ -475,7 +475,11 @@ class ReconciliationSettings:
 class McpSettings:
     """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
 
-    calls_per_minute: int = setting(60, "calls of tools by one key a minute; 0: any", edge="429 with `Retry-After`")
+    calls_per_minute: int = setting(
+        60,
+        "calls of tools by one key a minute, and a tenth of its other messages; 0: any",
+        edge="429 with `Retry-After`",
+    )
     daily_calls: int = setting(
         2000, "calls of tools by one key on a day of UTC; 0: any", edge="429 with `Retry-After`: the next day"
     )

@@ -19,6 +19,7 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
         services=operators,
         actor=request.actor,
         may_write=True,
+        count=partial(operators.tool_calls.count, request.bearer.name),
         charge=partial(operators.tool_calls.charge, request.bearer.name),
         told=request.receivers.metrics.tool_called,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.writing import as_text, clean
 
@@ -72,3 +74,4 @@ _ALL: Sequence[Prompt] = (
     ),
 )
 PROMPTS: Mapping[str, Prompt] = {each.name: each for each in _ALL}
+LISTED = msgspec.Raw(msgspec.json.encode([each.shown() for each in _ALL]))

@@ -28,11 +28,11 @@ from gateway.mcp.messages import (
     failure,
     result,
 )
-from gateway.mcp.prompts import PROMPTS
+from gateway.mcp.prompts import LISTED, PROMPTS
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, ToolAnswer
-from gateway.mcp.tools.list import TOOLS, offered
+from gateway.mcp.tools.list import TOOLS, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ async def answer(text: bytes, asking: Asking, headers: Mapping[str, str] | None 
     if message.id is msgspec.UNSET:
         return Reply(status=202)
     try:
+        asking.count()
         modern = is_modern(message, headers)
         found = await _answered(message, asking, modern=modern)
     except McpError as error:
@@ -74,12 +75,12 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
         case "tools/list":
             _check_page(message)
             dimensions = asking.services.ledger.dimensions()
-            return {"tools": [tool.shown(dimensions) for tool in offered(asking).values()]}
+            return {"tools": listed(tuple(dimensions), tuple(offered(asking)))}
         case "tools/call":
             return await _call(_read(message, Called), asking)
         case "prompts/list":
             _check_page(message)
-            return {"prompts": [prompt.shown() for prompt in PROMPTS.values()]}
+            return {"prompts": LISTED}
         case "prompts/get":
             return _prompt(_read(message, PromptAsked))
         case "resources/list":

@@ -33,14 +33,15 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
     """
-    Who asks, and what the tools read. `charge` counts one call of a tool; Refusal 429 over a limit. `told` hears which
-    tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question. `may_write`:
-    who asks may change something wherever mcp.writes allows it.
+    Who asks, and what the tools read. `charge` counts one call of a tool, `count` any message; Refusal 429 over a
+    limit. `told` hears which tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with
+    the question. `may_write`: who asks may change something wherever mcp.writes allows it.
     """
 
     services: OperatorServices
     actor: Actor
     may_write: bool
+    count: Callable[[], None]
     charge: Callable[[], None]
     told: Callable[[str, str], None]
 

@@ -22,6 +22,7 @@ async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
         services=request.services,
         actor=request.actor,
         may_write=WORK_ON_INSIGHTS in request.rights.permission_sets,
+        count=lambda: None,
         charge=lambda: None,
         told=lambda *_: None,
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from gateway.mcp.tool import Asking, Tool
 from gateway.mcp.tools import (
@@ -33,6 +36,12 @@ TOOLS: Mapping[str, Tool[Any]] = {
         org_context_setting,
     )
 }  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
+    """The tools of these names as they are listed, in JSON: the same for everybody until dimensions change."""
+    return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 
 def offered(asking: Asking) -> Mapping[str, Tool[Any]]:

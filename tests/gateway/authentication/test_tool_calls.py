@@ -41,7 +41,7 @@ def test_a_minute_brings_as_many_calls_as_the_setting_says() -> None:
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=60, daily_calls=0))
     assert 60 == passed(calls, "a", 100)
     clock.move(10.5)
-    assert 11 == passed(calls, "a", 100)
+    assert 10 == passed(calls, "a", 100)
     assert 60 == passed(calls, "b", 100)
 
 
@@ -51,4 +51,28 @@ def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
     calls = ToolCalls(MovedClock(), lambda: settings[0])
     assert 5000 == passed(calls, "a", 5000)
     settings[0] = McpSettings(calls_per_minute=2, daily_calls=0)
+    assert 2 == passed(calls, "a", 5)
+
+
+def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
+    """What is refilled meanwhile is no call before it is a whole one."""
+    clock = MovedClock()
+    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0))
+    through = 0
+    for _ in range(8):
+        through += passed(calls, "a", 1)
+        clock.move(0.5)
+    assert 5 == through
+    clock.move(8.0)
+    assert 1 == passed(calls, "a", 3)
+
+
+def test_messages_are_limited_beside_calls() -> None:
+    """Ten for each call that a key may make; calls go by their own limit."""
+    calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0))
+    for _ in range(20):
+        calls.count("a")
+    with pytest.raises(Refusal, match=r"20 messages a minute \(10 times mcp\.calls_per_minute\)") as refused:
+        calls.count("a")
+    assert (429, 3) == (refused.value.status, refused.value.retry_after_s)
     assert 2 == passed(calls, "a", 5)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gateway.configuration.sections import Config, McpSettings
+from gateway.mcp.tool import Tool
 from spool.registry.scopes import AI_HUB, SCOPES
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
@@ -74,6 +75,25 @@ async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, 
     assert 200 == (await assistant.ask("tools/list")).status
     other = await assistant.serving.make_key("second", scopes=[AI_HUB])
     assert 200 == (await assistant.post(CALL, key=other)).status
+
+
+async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) -> None:
+    """Lists and pings cost a tenth of a call; beyond them 429, for this key alone."""
+    assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=1), spool=SpoolSettings(hold=0)))
+    methods = ["tools/list", "resources/list", "prompts/list", "ping", "no/such/method"]
+    statuses = [(await assistant.post({"jsonrpc": "2.0", "id": 1, "method": method})).status for method in 2 * methods]
+    refused = await assistant.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert ([200] * 10, 429) == (statuses, refused.status)
+    assert int(refused.headers["Retry-After"]) > 0
+    other = await assistant.serving.make_key("second", scopes=[AI_HUB])
+    assert 200 == (await assistant.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, key=other)).status
+
+
+async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same for everybody until there is another dimension."""
+    first = (await assistant.ask("tools/list")).body
+    monkeypatch.setattr(Tool, "shown", None)
+    assert first == (await assistant.ask("tools/list")).body
 
 
 async def test_calls_of_tools_are_counted(assistant: Assistant) -> None:
