@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -39,6 +40,9 @@ _log = logging.getLogger(__name__)
 FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself after 28 s
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
+# Threads commit and read large bodies. Whoever comes back from the system, several times a request, waits so long for
+# the interpreter's lock: Python's own 5 ms add up to many.
+SWITCH_S = 0.0005
 
 
 class StartAbandoned(Exception):
@@ -95,6 +99,7 @@ class App:
         StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a file,
         ConfigError when what the configuration points to is wrong.
         """
+        sys.setswitchinterval(SWITCH_S)
         try:
             await self._prepare_listeners()
             self._services = services = await self._open_when_there_is_room()

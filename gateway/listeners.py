@@ -81,21 +81,18 @@ class Listeners:
         operator_address = operator_listen(server)
         outer = application(services, for_senders=True, for_operators=operator_address is None)
         connections, proxies = services.receivers.connections, services.receivers.proxies
-        public = Listener(outer, certificate=certificate, connections=connections, proxies=proxies)
+        turns = services.receivers.turns
+        public = Listener(outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns)
         await self._start_http(HTTP, public, server.listen)
+        people = services.operators.connections
         if operator_address is not None:
             inner = application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None
-            await self._start_http(
-                OPERATOR,
-                Listener(inner, certificate=tls, connections=services.operators.connections, proxies=proxies),
-                operator_address,
-            )
+            inside = Listener(inner, certificate=tls, connections=people, proxies=proxies, turns=turns)
+            await self._start_http(OPERATOR, inside, operator_address)
         if server.metrics_listen:
             tls = certificate if uses_tls(server, server.metrics_listen) else None
-            figures = Listener(
-                metrics_application(services), certificate=tls, connections=services.operators.connections
-            )
+            figures = Listener(metrics_application(services), certificate=tls, connections=people, turns=turns)
             await self._start_http(METRICS, figures, server.metrics_listen)
         self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()

@@ -21,6 +21,7 @@ from isal.igzip_lib import IsalError
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http.budget import Lease
+from spool.fair_turns import pause
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -307,7 +308,7 @@ async def _receive(
                 turn += len(data)
                 if turn >= TURN:  # what comes faster than it is read never waits
                     turn = 0
-                    await asyncio.sleep(0)
+                    await pause()
 
 
 def end(limit: asyncio.Timeout) -> None:
@@ -328,10 +329,10 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, ma
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
-                await asyncio.sleep(0)
+                await pause()
         lease.give(len(block))
         if len(block) >= BLOCK:  # the members of a stream may all be empty, and each is work
-            await asyncio.sleep(0)
+            await pause()
     inflater.finish()
     return whole.getvalue()
 

@@ -20,6 +20,7 @@ from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
 from gateway.http.confirming import SAFE_METHODS, confirmed
+from gateway.http.listening.fair_requests import begin_work, key_party
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
@@ -133,6 +134,8 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
         receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:
         check_parameters(request, (*row.required, *row.optional), row.repeated)
+    if bearer is not NOBODY:
+        await begin_work(key_party(bearer.name))
     with receivers.budget.lease(bearer.name) as lease:
         admitted: KeyRequest[object] = KeyRequest(
             http=request, body=None, services=services, bearer=bearer, lease=lease

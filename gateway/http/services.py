@@ -60,6 +60,7 @@ from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
+from spool.fair_turns import FairTurns
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
@@ -114,6 +115,7 @@ class ReceiverServices:
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
     workers: WorkerPool | None = None  # None: this process decodes
+    turns: FairTurns = field(default_factory=FairTurns)
 
 
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere

@@ -1,5 +1,5 @@
 """
-Long jobs run in slices, so that the event loop gets its turn in between; those of large bodies on a thread.
+Long jobs run in slices, so that others get their turn in between; those of large bodies on a thread.
 
 Where a slice may be one long document, turns between slices are not enough. On a thread the loop has its turn within a
 slice, too: at the latest when the parser has passed over its window.
@@ -8,27 +8,24 @@ slice, too: at the latest when the parser has passed over its window.
 from __future__ import annotations
 
 import asyncio
-import sys
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from spool.fair_turns import Party, current_work, pause_when_due
+
 T = TypeVar("T")
 
-AT_ONCE = 64 * 1024  # bytes that are normalised within some two milliseconds
 LARGE: Final = 256 * 1024  # bytes of a body that is read on the thread
-# The event loop waits so long for the interpreter's lock each time it comes back from the system: several times a
-# request, so that Python's own 5 ms add up to hundreds.
-TURN_S: Final = 0.0005
-# One for all: slices of several bodies take turns on it, and it is done with one before the memory of the next.
+STINT_S: Final = 0.02  # of the thread for one body, while nobody waits who used less
+# One for all: it is done with one slice before the memory of the next.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
 
 
-async def drive(work: Generator[None, None, T], *, size: int | None = None) -> T:
+async def drive(work: Generator[None, None, T]) -> T:
     """
-    Run a job slice by slice and return its result; a body of few bytes needs no turns in between.
-
-    `size` is None where a body may hold more than it weighs.
+    Run a job slice by slice and return its result.
     """
     while True:
         try:
@@ -36,8 +33,7 @@ async def drive(work: Generator[None, None, T], *, size: int | None = None) -> T
         except StopIteration as done:
             result: T = done.value
             return result
-        if size is None or size > AT_ONCE:
-            await asyncio.sleep(0)
+        await pause_when_due()
 
 
 async def drive_aside(
@@ -53,7 +49,10 @@ async def drive_aside(
     results: list[T] = []
     is_large = size > LARGE
     while not results:
-        await aside(lambda: _step(work, results), is_large=is_large)
+        if is_large:
+            await _on_thread(lambda party: _stint(work, results, held, party))
+        else:
+            _step(work, results)
         is_large = True  # what needs a second slice may hold more than it weighs
         if held:
             take(sum(held))
@@ -63,16 +62,32 @@ async def drive_aside(
 
 async def aside(job: Callable[[], T], *, is_large: bool) -> T:
     """The result of a job that touches nothing of the event loop's; on the thread if it is large."""
-    return await asyncio.get_running_loop().run_in_executor(_THREAD, _in_short_turns, job) if is_large else job()
+    return await _on_thread(lambda _: job()) if is_large else job()
 
 
-def _in_short_turns(job: Callable[[], T]) -> T:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
+async def _on_thread(job: Callable[[Party | None], T]) -> T:
+    loop, work = asyncio.get_running_loop(), current_work()
+    if work is None:
+        return await loop.run_in_executor(_THREAD, job, None)
+    async with work.aside() as party:
+        return await loop.run_in_executor(_THREAD, _charged, job, party)
+
+
+def _charged(job: Callable[[Party | None], T], party: Party) -> T:
+    began = time.thread_time()
     try:
-        return job()
+        return job(party)
     finally:
-        sys.setswitchinterval(usual)
+        party.spend(time.thread_time() - began)
+
+
+def _stint(work: Generator[None, None, T], results: list[T], held: list[int], party: Party | None) -> None:
+    """Slices until somebody is waiting who used less."""
+    until = time.perf_counter() + STINT_S
+    while not results and not held:
+        _step(work, results)
+        if party is None or party.turns.is_wanted or time.perf_counter() > until:
+            return
 
 
 def _step(work: Generator[None, None, T], results: list[T]) -> None:

@@ -6,7 +6,6 @@ Only the intake attributes, prices, appends, counts and writes the receipt. It k
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -18,8 +17,9 @@ from gateway.intake.shadows import Reporter, Shadows, digests_of, reporters_of, 
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
-from gateway.normalise.outcome import Outcome, Reject
+from gateway.normalise.outcome import PART, Outcome, Reject
 from spool.errors import KeyEnded
+from spool.fair_turns import current_work, pause_when_due
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
@@ -27,7 +27,8 @@ from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
 
-TURN = 500  # records between two turns of the event loop
+SHARED_PART = 256  # records that are kept together while others wait, too: a commit of them takes a few milliseconds
+TURN = 25  # records between two looks at the time
 
 
 class Intake:
@@ -67,11 +68,13 @@ class Intake:
         what was kept of it is known by then: everything that could not be recognised again is in the last
         part.
         """
-        if not outcome.packed:  # its own only part
+        work = current_work()
+        most = SHARED_PART if work is not None and work.turns.commits_are_shared else PART
+        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:  # its own only part
             return await self._keep(outcome, bearer, pending or PendingChange(), ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
-        for part in outcome.parts():
+        for part in outcome.parts(most):
             before = [receipt.id for receipt in receipts] if part.is_last else []
             change = pending if pending and part.is_last else PendingChange()
             receipts.append(await self._keep(part, bearer, change, before))
@@ -101,7 +104,7 @@ class Intake:
         undecided: dict[int, AiRecord] = {}  # by place: may repeat calls, and nobody has said whether they do
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
-                await asyncio.sleep(0)
+                await pause_when_due()
             device_labels = self._device_labels(record)
             self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
@@ -120,7 +123,7 @@ class Intake:
         windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
-                await asyncio.sleep(0)
+                await pause_when_due()
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
             self._shadows.note_counter(point.template, key=bearer.name)
         told: Sequence[Reporter] = ()

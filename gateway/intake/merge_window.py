@@ -19,6 +19,7 @@ from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, S
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
+from spool.fair_turns import pause
 from spool.log.partial_reports import PARTS, PartialReports, of_kind
 from spool.log.values import Receipt
 
@@ -63,7 +64,7 @@ class MergeWindow:
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.apply(merge):
-                    await asyncio.sleep(0)
+                    await pause()
                 receipt = await self._intake.take(outcome, bearer, merge.pending)
             except BaseException:
                 self._merger.undo(merge)

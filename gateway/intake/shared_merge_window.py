@@ -19,6 +19,7 @@ from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, S
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
+from spool.fair_turns import pause
 from spool.log.expectations import as_read
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports
 from spool.log.protocols import Log
@@ -88,7 +89,7 @@ class SharedMergeWindow:
         _load(merger, found)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.apply(merge):
-            await asyncio.sleep(0)
+            await pause()
         merge.pending.expects = as_read((*keys, *more, *found), found)
         return await self._intake.take(outcome, bearer, merge.pending)
 

@@ -82,7 +82,7 @@ class Outcome(msgspec.Struct):
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
     dropped: list[Dropped] = []  # beside `why`
     packed: list[bytes] = []  # finished records and points, until `parts`
-    count: int = 0  # of them in `packed`
+    count: int = 0  # of those that are in `packed`, or were taken out by `parts`
     is_last: bool = True  # of the parts of its payload
     keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for those who read an item
 
@@ -140,6 +140,15 @@ class Outcome(msgspec.Struct):
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
+        done, stays = self._divided()
+        for name, value in msgspec.structs.asdict(stays).items():
+            setattr(self, name, value)
+        if done.records or done.points:
+            self.packed.append(_encoder.encode(done))
+            self.count += len(done.records) + len(done.points)
+
+    def _divided(self) -> tuple[_Part, _Part]:
+        """What may be kept before the rest, and what may not."""
         done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
@@ -149,25 +158,56 @@ class Outcome(msgspec.Struct):
                 part.named[len(part.records)] = self.named[place]
             part.records.append(record)
             part.identities.append(identity)
-        for name, value in msgspec.structs.asdict(stays).items():
-            setattr(self, name, value)
-        if done.records or done.points:
-            self.packed.append(_encoder.encode(done))
-            self.count += len(done.records) + len(done.points)
+        return done, stays
 
-    def parts(self) -> Iterator[Outcome]:
+    def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
-        What is to be kept together, in order; their books add up to this one's.
+        What is to be kept together, in order, at most so many records; their books add up to this one's.
 
-        Parts are unpacked one at a time. The last holds everything that was not packed; a small payload is
-        its own only part.
+        Parts are unpacked one at a time. The last holds everything that was not packed and may not be kept while a
+        later part may still fail (see `pack`); a small payload is its own only part.
         """
-        if not self.packed:
-            yield self
-            return
         self.packed.reverse()
         while self.packed:
-            part = _part.decode(self.packed.pop())
-            received = len(part.records) + len(part.points)
-            yield Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(part))
-        yield msgspec.structs.replace(self, received=self.received - self.count)
+            for piece in _pieces(_part.decode(self.packed.pop()), most):
+                yield self._before_last(piece)
+        for piece in self._take_certain(most):
+            yield self._before_last(piece)
+        yield msgspec.structs.replace(self, received=self.received - self.count) if self.count else self
+
+    def _before_last(self, piece: _Part) -> Outcome:
+        received = len(piece.records) + len(piece.points)
+        return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
+
+    def _take_certain(self, most: int) -> Iterator[_Part]:
+        """Take out what may be kept before the rest, as far as there is more than so many."""
+        if max(len(self.records), len(self.points)) <= most or self.why is not None:
+            return
+        done, stays = self._divided()
+        pieces = list(_pieces(done, most))
+        last = pieces.pop() if pieces and not stays.records else stays
+        for name, value in msgspec.structs.asdict(last).items():
+            setattr(self, name, value)
+        self.count += sum(len(piece.records) + len(piece.points) for piece in pieces)
+        yield from pieces
+
+
+def _pieces(part: _Part, most: int) -> Iterator[_Part]:
+    """The same records, then the points, in parts of at most so many."""
+    if len(part.records) + len(part.points) <= most:
+        yield part
+        return
+    for begin in range(0, len(part.records), most):
+        end = begin + most
+        yield _Part(
+            records=part.records[begin:end],
+            identities=part.identities[begin:end],
+            forwarded={place - begin for place in part.forwarded if begin <= place < end},
+            named={place - begin: device for place, device in part.named.items() if begin <= place < end},
+        )
+    for begin in range(0, len(part.points), most):
+        end = begin + most
+        yield _Part(
+            points=part.points[begin:end],
+            named_points={place - begin: name for place, name in part.named_points.items() if begin <= place < end},
+        )

@@ -21,6 +21,7 @@ from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, encoded, give
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.key_carriage import CSRF_HEADER
+from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.requests import Result, check_parameters
 from gateway.http.services import OperatorServices
@@ -55,6 +56,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
     async def handle(request: web.Request) -> web.StreamResponse:
         admitted = await admit(request)
+        if admitted.session is not None:
+            await begin_work(f"person {admitted.actor.name}")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         if row.body is not None:

@@ -34,6 +34,6 @@ async def decoded(receivers: ReceiverServices, body: SentBody, lease: Lease, *, 
     options = receivers.options
     receivers.metrics.body_decoded("server")
     if size <= aside_above:
-        return await drive(body.normalise(options, lease.take), size=size)
+        return await drive(body.normalise(options, lease.take))
 
     return await drive_aside(lambda hold: body.normalise(options, hold), lease.take, size=size)

@@ -38,7 +38,7 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     names = names_of(request, *_told_in_headers(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
-    fates = await drive(long_lists.encoded(_fates(events)), size=len(body))
+    fates = await drive(long_lists.encoded(_fates(events)))
     said = {"accepted": len(events.records), "rejected": len(events.rejects), "events": orjson.Fragment(fates)}
     return answers.json_response(said, receipt=receipt)
 

@@ -25,6 +25,7 @@ from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
+from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import ReceiverServices
@@ -219,6 +220,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         try:
             with services.in_hand:
                 bearer = await _admit(services, context)
+                await begin_work(key_party(bearer.name))
                 with services.budget.lease(bearer.name) as lease:
                     answer = await take(await _receive(services, lease, bearer, context), bearer, lease, context)
         except asyncio.CancelledError:
@@ -233,12 +235,16 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         else:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
+        await begin_work()
         # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
         return await _abort(context, refusal)
 
     async def traced(_: Messages, context: Context) -> bytes:
-        with services.traces.trace(name, SERVER):
-            return await enter(context)
+        with (
+            services.traces.trace(name, SERVER),
+            services.turns.request(address_party(_address(services, context))) as work,
+        ):
+            return await work.run(enter(context))
 
     return traced
 

@@ -16,7 +16,7 @@ from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.receivers.decoding import decoded
 from gateway.workers.jobs import SentBody
 
-SLICED: Final = 1024 * 1024  # bytes of a request whose slices take less than 50 ms, also if one item is all of it
+SLICED: Final = 64 * 1024  # bytes of a request that is not worth the way to the thread
 
 _IS_JSON: Final = {answers.JSON: True, answers.PROTOBUF: False}
 
@@ -40,7 +40,7 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
 
 
 async def read_export(signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, lease: Lease) -> Outcome:
-    """The outcome of a request; of one that may hold a large item on the thread, as a slice may be all of that."""
+    """The outcome of a request; of one with more than a few items on the thread."""
     sent = SentBody.of_export(signal, body, json=json)
     del body
     return (await decoded(receivers, sent, lease, aside_above=SLICED)).outcome

@@ -30,7 +30,8 @@ from spool.steady_clock import settled_now
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
-STEP = 512  # numbers that are added up at once: a millisecond, in which nothing else runs
+STEP = 512  # numbers that are read at once
+AT_ONCE = 100  # records that are added up at once: less than a millisecond, in which nothing else runs
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
 TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
@@ -192,10 +193,12 @@ class Ledger:
         oldest: Entry | None = None
         for number in range(first, last + 1, STEP):
             entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last), whole=True)
-            sums.add(entries)
-            found += sum(len(entry.records) for entry in entries)
-            oldest = oldest or next(iter(entries), None)
-            await asyncio.sleep(0)
+            for entry in entries:
+                oldest = oldest or entry
+                found += len(entry.records)
+                for part in entry.parts(AT_ONCE):
+                    sums.add([part])
+                    await asyncio.sleep(0)
         missed = last - first + 1 - found
         whole = counting.whole_since(await self._oldest_arrival(log, oldest)) if missed else 0
         if missed and not rebuilding:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import msgspec
@@ -78,6 +78,14 @@ class Entry:
     @property
     def last(self) -> int:
         return self.first + len(self.records) - 1
+
+    def parts(self, most: int) -> Iterator[Entry]:
+        """The same records as entries of at most so many."""
+        if len(self.records) <= most:
+            yield self
+            return
+        for place in range(0, len(self.records), most):
+            yield replace(self, first=self.first + place, records=self.records[place : place + most])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,10 @@ from gateway.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.exact_paths import by_exact_path
+from gateway.http.listening.fair_requests import in_turns
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.tls import Certificate
+from spool.fair_turns import FairTurns
 
 _log = logging.getLogger(__name__)
 
@@ -139,8 +141,13 @@ class Listener:
         certificate: Certificate | None = None,
         connections: Connections | None = None,
         proxies: TrustedProxies | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
-        """Without `connections` their number is not bounded. `proxies` are believed where requests come from."""
+        """
+        Without `connections` their number is not bounded, without `turns` requests are handled as they come. `proxies`
+        are believed where requests come from.
+        """
+        self._turns = turns
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         self._proxies = proxies or TrustedProxies()
@@ -168,7 +175,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
         assert web_server is not None  # setup made it
-        web_server.request_handler = by_exact_path(self._runner.app, web_server.request_handler)
+        handle = by_exact_path(self._runner.app, web_server.request_handler)
+        web_server.request_handler = handle if self._turns is None else in_turns(self._turns, handle)
         web_server.request_factory = forwarding(web_server.request_factory, self._proxies)
 
         def connection() -> Connection:

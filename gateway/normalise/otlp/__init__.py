@@ -12,7 +12,7 @@ from gateway.normalise.otlp.logs.reader import LogReader
 from gateway.normalise.otlp.metrics.reader import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.payload.slices import Allowance, Hold, unbounded
+from gateway.normalise.payload.slices import Allowance, Hold, SliceClock, unbounded
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -22,7 +22,7 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "logs": LogReader,
 }
 
-TURN = 4096  # items of one slice to take without a pause
+TURN = 16  # items of one slice that are taken between two looks at the time
 
 
 def normalise(
@@ -42,11 +42,13 @@ def normalise(
         outcome.rejects += part.rejects
         if part.ignored:
             outcome.ignored.update(part.ignored)
+        clock = SliceClock()
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
-            if number % TURN == 0:  # a metric is never cut, and may have any number of points
+            if number % TURN == 0 and clock.is_over():  # a metric is never cut, and may have any number of points
                 outcome.pack()
                 yield
+                clock.begin()
         if part.ended:
             yield from reader.settle(part.ended)
         outcome.pack()

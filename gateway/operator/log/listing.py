@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from gateway.http.requests import Result
 from gateway.operator.log import dates, newest
 from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
+from spool.fair_turns import pause
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage
@@ -72,7 +72,7 @@ class RecordRows:
                         until = kept.committed_at
                     found += filter(is_wanted, [replace(kept, is_number_shown=False)])
             number = following
-            await asyncio.sleep(0)
+            await pause()
         self.beside = newest.how_far(records=count, most=newest.LOOKED_THROUGH, since=start, until=until)
         return found
 
@@ -102,6 +102,6 @@ class RecordRows:
                         until = entry.committed_at
                         break
                 number = following
-                await asyncio.sleep(0)
+                await pause()
         self.beside = newest.how_far(records=seen, most=most, since=since, until=until)
         return found

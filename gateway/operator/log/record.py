@@ -19,6 +19,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
+from spool.fair_turns import pause
 from spool.ledger.own_records import first_after
 from spool.log.protocols import Log
 from spool.log.values import Entry
@@ -104,7 +105,7 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
             if not entries or entries[0].committed_at < since:
                 break
             last = entries[0].first - 1
-            await asyncio.sleep(0)
+            await pause()
     return None
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
+from spool.fair_turns import Party, current_work
 from spool.log.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
+SHARE_RECORDS = 256  # of them for one party, while others were heard of lately; one submission may have more
+BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
+SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
 TICK_S = 1.0  # between looks at a log that is not well
 TOGETHER_S = 0.05  # what is late by less is refused together
@@ -30,6 +34,11 @@ class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
     until: float  # it is refused when its group has not begun by then
+    party: Party | None  # whose request it is of; None: the gateway's own
+
+    @property
+    def records(self) -> int:
+        return len(self.submission.records) + len(self.submission.points)
 
 
 class IndexOutOfStep(Exception):
@@ -78,6 +87,7 @@ class GroupWriter:
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # the next group
         self._most = GROUP_RECORDS  # in the next group
+        self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
@@ -115,13 +125,17 @@ class GroupWriter:
         """
         if self._closing.is_set() or not self.alive:
             raise SpoolUnavailable("the log is closing" if self._closing.is_set() else "what commits has ended")
-        if len(self._waiting) >= self._max_waiting:
-            raise SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
+        work = current_work()
+        party = None if work is None else work.party
+        if len(self._waiting) >= self._max_waiting and not self._make_room(party):
+            raise self._full()
         if self.in_hand_s > self._wait_s:
             raise SpoolUnavailable(f"{self._keeper} does not answer (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
         until = self._loop.time() + self._wait_s
-        self._waiting.append(_WaitingSubmission(submission, receipt, until))
+        if party is not None:
+            party.turns.submits(party)
+        self._waiting.append(_WaitingSubmission(submission, receipt, until, party))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
         self._somebody.set()
@@ -164,16 +178,27 @@ class GroupWriter:
                     await self._closing.wait()
 
     def _take(self) -> list[_WaitingSubmission]:
-        group = list[_WaitingSubmission]()
+        """The next group: what waits of parties that used less comes first, that of one party in its order."""
+        waiting = sorted((one for one in self._waiting if not one.receipt.done()), key=_used)
+        group, left = list[_WaitingSubmission](), list[_WaitingSubmission]()
+        by_party: Counter[Party | None] = Counter()
+        full: set[Party | None] = set()
         records = 0
-        while self._waiting:
-            one = self._waiting[0]
-            if not one.receipt.done():
-                records += _records([one])
-                if group and records > self._most:
-                    break
-                group.append(one)
-            self._waiting.popleft()
+        beside = SHARE_RECORDS if self._passed_over else BESIDE_RECORDS
+        self._passed_over = False
+        for one in waiting:
+            share = beside if group and one.party is not group[0].party else SHARE_RECORDS
+            is_bounded = one.party is not None and one.party.turns.commits_are_shared
+            is_over = is_bounded and by_party[one.party] + one.records > share
+            self._passed_over |= is_over and share == BESIDE_RECORDS
+            if one.party in full or (group and (is_over or records + one.records > self._most)):
+                full.add(one.party)
+                left.append(one)
+                continue
+            group.append(one)
+            records += one.records
+            by_party[one.party] += one.records
+        self._waiting = deque(sorted(left, key=_until))
         return group
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
@@ -197,11 +222,26 @@ class GroupWriter:
         else:
             if left_some:
                 self._grow(_records(group))
+            _charge(group)
             _answer(group, answers)
 
     def _grow(self, kept: int) -> None:
         most = max(self._most, kept)
         self._most = min(GROUP_RECORDS, most + max(1, most // GROWS_BY))
+
+    def _full(self) -> SpoolUnavailable:
+        return SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
+
+    def _make_room(self, newcomer: Party | None) -> bool:
+        """Refuse the newest of the party that has the most waiting, unless that is the newcomer's own."""
+        counts = Counter(one.party for one in self._waiting)
+        ((most, count),) = counts.most_common(1)
+        if counts[newcomer] + 1 >= count:
+            return False
+        newest = max(place for place, one in enumerate(self._waiting) if one.party is most)
+        _fail(self._waiting[newest].receipt, self._full())
+        del self._waiting[newest]
+        return True
 
     def _refuse_late(self) -> None:
         """Refuse what has waited for too long, and look again when the next one will have."""
@@ -238,8 +278,23 @@ class GroupWriter:
             return True
 
 
+def _used(one: _WaitingSubmission) -> float:
+    return 0.0 if one.party is None else one.party.used
+
+
+def _until(one: _WaitingSubmission) -> float:
+    return one.until
+
+
+def _charge(group: Sequence[_WaitingSubmission]) -> None:
+    """Charge each party with its part of the work; not of the time, most of which may be the wait for the disk."""
+    for one in group:
+        if one.party is not None:
+            one.party.spend(SUBMISSION_S + one.records * RECORD_S)
+
+
 def _records(group: Sequence[_WaitingSubmission]) -> int:
-    return sum(len(one.submission.records) + len(one.submission.points) for one in group)
+    return sum(one.records for one in group)
 
 
 def _answer(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 from gateway.errors import Refusal
 from gateway.http.budget import Budget, busy
 from gateway.http.services import ReceiverServices
-from gateway.http.slices import LARGE, TURN_S, aside, drive_aside
+from gateway.http.slices import LARGE, aside, drive_aside
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise import any_format, otlp
 from gateway.normalise.options import Options
@@ -143,18 +142,8 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise", work)
     receivers = cast(ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics()))
-    for size in (SLICED, SLICED + 1):
-        lease = Budget(SLICED).lease()
+    for size in (SLICED, LARGE + 1):
+        lease = Budget(LARGE).lease()
         found = await read_export("traces", bytes(size), json=True, receivers=receivers, lease=lease)
         assert size == found.received
     assert [True, True, False, False] == places
-
-
-async def test_the_loop_waits_for_the_lock_for_short_while_a_large_body_is_read() -> None:
-    """Only then: everywhere else it would cost processor time."""
-    usual = sys.getswitchinterval()
-    assert pytest.approx(TURN_S) == await aside(sys.getswitchinterval, is_large=True)
-    assert pytest.approx(usual) == await aside(sys.getswitchinterval, is_large=False)
-    with pytest.raises(ZeroDivisionError):
-        await aside(lambda: 1 // 0, is_large=True)
-    assert pytest.approx(usual) == sys.getswitchinterval()

@@ -125,6 +125,27 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
     assert PART == packed.received + rest.received
 
 
+def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
+    """Into parts of so many, in their order; what may not be kept before the rest is in the last one."""
+    outcome = Outcome(received=12)
+    for number in range(10):
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        identity = Identity(os.urandom(16), certain=number != 1)
+        outcome.add(call, identity, device="device" if number == 4 else None)
+    outcome.forwarded = {5}
+    outcome.reject(10, "malformed", "x")
+    outcome.ignored["not_ai"] = 1
+    parts = list(outcome.parts(4))
+    ids = [[record.request_id for record in part.records] for part in parts]  # type: ignore[union-attr]
+    assert [["0", "2", "3", "4"], ["5", "6", "7", "8"], ["9"], ["1"]] == ids
+    assert [{3: "device"}, {}, {}, {}] == [part.named for part in parts]
+    assert [set(), {0}, set(), set()] == [part.forwarded for part in parts]
+    assert [4, 4, 1, 3] == [part.received for part in parts]
+    assert [False, False, False, True] == [part.is_last for part in parts]
+    assert ([], 1) == (parts[0].rejects, len(parts[-1].rejects))
+    assert 10 == outcome.count + len(outcome.records)
+
+
 SPANS_DO_NOT_COUNT = Config(sources={"otel": SourceSettings(count=False)})
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from spool.errors import SpoolUnavailable
+from spool.fair_turns import FairTurns
 from spool.identity import Identity
-from spool.log.commits.writer import GroupWriter
+from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
 from spool.log.duplicates import DuplicateIndex
 from spool.log.plan import Planner
 from spool.log.values import Receipt, Submission
@@ -98,6 +99,92 @@ async def test_behind_a_group_of_several_more_are_gathered() -> None:
         await writer.close()
         await asyncio.gather(*behind)
     assert [2, 5] == groups.sizes
+
+
+class HeldGroups:
+    """Keeps of whom each group was, and how many records; the first one ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.groups: list[dict[str, int]] = []
+        self.began, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        counts: dict[str, int] = {}
+        for one in group:
+            source = one.records[0].source
+            counts[source] = counts.get(source, 0) + len(one.records)
+        self.groups.append(counts)
+        self.began.set()
+        await self.go_on.wait()
+        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+
+    async def between(self) -> bool:
+        return False
+
+
+def append_as(writer: GroupWriter, turns: FairTurns, name: str, records: int, first: int = 0) -> asyncio.Task[Receipt]:
+    """A submission of a party."""
+
+    async def append() -> Receipt:
+        with turns.request(name) as work:
+            await work.begin()
+            calls = [call(first + number, source=name) for number in range(records)]
+            return await writer.append(submission(calls))
+
+    return asyncio.create_task(append())
+
+
+async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
+    """Who used less comes first, with a small part of what another has; that comes in the next group."""
+    turns, groups = FairTurns(), HeldGroups()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("busy").spend(10.0)
+    appended = [append_as(writer, turns, "busy", 1)]
+    await asyncio.wait_for(groups.began.wait(), 60)
+    appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
+    await asyncio.sleep(0.05)
+    appended += [append_as(writer, turns, "small", 1, first=number) for number in range(3)]
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*appended)
+        await writer.close()
+    assert [{"busy": 1}, {"small": 3}] == groups.groups[:2]
+    assert all(group["busy"] <= SHARE_RECORDS for group in groups.groups[2:])
+    assert 1001 == sum(group.get("busy", 0) for group in groups.groups)
+
+
+async def test_a_party_that_is_alone_fills_groups() -> None:
+    """As far as they go."""
+    turns, groups = FairTurns(), HeldGroups()
+    writer = GroupWriter(groups.commit, groups.between)
+    appended = [append_as(writer, turns, "busy", 1)]
+    await asyncio.wait_for(groups.began.wait(), 60)
+    appended += [append_as(writer, turns, "busy", 200, first=1000 * number) for number in range(1, 6)]
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*appended)
+        await writer.close()
+    assert [{"busy": 1}, {"busy": 1000}] == groups.groups
+
+
+async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
+    """The newest of who has the most is refused for it."""
+    turns, groups = FairTurns(), HeldGroups()
+    writer = GroupWriter(groups.commit, groups.between, max_waiting=3)
+    first = append_as(writer, turns, "busy", 1)
+    await asyncio.wait_for(groups.began.wait(), 60)
+    busy = [append_as(writer, turns, "busy", 1, first=number) for number in range(1, 5)]
+    await asyncio.sleep(0.05)
+    small = append_as(writer, turns, "small", 1)
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(first, *busy, small, return_exceptions=True)
+        await writer.close()
+    refused = [place for place, answer in enumerate(answers) if isinstance(answer, SpoolUnavailable)]
+    assert [3, 4] == refused
 
 
 async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> None:

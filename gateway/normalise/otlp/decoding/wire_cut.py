@@ -20,7 +20,7 @@ Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a mess
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
-_TURN = 8192  # fields to walk over without a pause
+_TURN = 1024  # fields to walk over without a pause
 _FIELDS_AN_ITEM = 8  # that a walk ahead passes over, those of what is around the items among them
 _LARGEST_NUMBER = (1 << 29) - 1  # of a field
 _MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as

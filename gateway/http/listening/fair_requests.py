@@ -1,0 +1,51 @@
+"""
+Requests take turns by whose they are: an address's until a key or a person is known, then theirs.
+
+What is refused before that, or needs no key, waits for its turn with its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from aiohttp import web
+
+from gateway.attempts import neighbourhood
+from spool.fair_turns import FairTurns, current_work
+
+Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
+
+
+def in_turns(turns: FairTurns, handle: Handle) -> Handle:
+    """What handles requests as `handle` does, each step of it charged to its party."""
+
+    async def handled(request: web.Request) -> web.StreamResponse:
+        return await handle(request)
+
+    async def enter(request: web.Request) -> web.StreamResponse:
+        with turns.request(address_party(request.remote or "")) as work:
+            response = await work.run(handled(request))
+            await work.begin()
+            return response
+
+    return enter
+
+
+def address_party(address: str) -> str:
+    return f"address {neighbourhood(address)}"
+
+
+def key_party(name: str) -> str:
+    return f"key {name}"
+
+
+async def begin_work(party: str = "") -> None:
+    """
+    Who asks is known, or that nobody knows it: wait for the turn of that party, or of the address.
+
+    At once outside of listeners that have turns, and for a request that has begun.
+    """
+    work = current_work()
+    if work is not None:
+        await work.begin(party)

@@ -1,0 +1,371 @@
+"""
+Whose work is done next: keys, people and addresses take turns by the time that their work took, not by requests.
+
+A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn: one step for
+each pass of the event loop, the party that used least first, and none for a moment while a request of one that used
+less is in hand. What others waited for a request is charged to its party, so nobody holds up the rest by being slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from math import exp
+from types import coroutine
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+STEP_S: Final = 0.001  # after so long a step lets others work
+LEAST_STEP_S: Final = 0.00005
+ALONE_S: Final = 0.004  # the same, while no others are there
+MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
+RECENT_S: Final = 10.0  # a party that was not heard of for so long is forgotten
+URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
+# Between two steps of parties that used more than one whose request is in hand: so many times the step before.
+LEAST_REST_S, MOST_REST_S = 0.001, 0.01
+REST: Final = 4.0
+MOST_LOOKED_AT: Final = 64  # parties with requests in hand, among which one that used less is looked for
+_RENEW_S: Final = 0.1  # how long a weight is used
+_FAR: Final = 100.0  # of the exponent: then all sums are scaled down
+
+
+class Party:
+    """A key, a person or an address: what it used of the processor, weighted so that what is newer counts for more."""
+
+    __slots__ = ("in_hand", "name", "seen", "step_s", "turns", "urgent_until", "used", "waiting")
+
+    def __init__(self, turns: FairTurns, name: str) -> None:
+        self.turns = turns
+        self.name = name
+        self.used = 0.0
+        self.in_hand = 0  # requests
+        self.urgent_until = 0.0
+        self.seen = 0.0
+        self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    def spend(self, seconds: float) -> None:
+        """Count time that was used for it; from any thread."""
+        self.used += seconds * self.turns.weight
+
+
+class FairTurns:
+    """The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.weight = 1.0
+        self.is_wanted = False  # a request came of a party that used less than the one whose job a thread does
+        self.aside: Party | None = None  # that party
+        self._now = clock
+        self._began = clock()
+        self._renew_at = self._forget_at = self._look_at = 0.0
+        self._parties: dict[str, Party] = {}
+        self._in_hand: dict[str, Party] = {}
+        self._submitting: dict[str, float] = {}  # when each had something for a commit
+        self._waiting: dict[str, Party] = {}
+        self._is_looking = False  # the next pass of the event loop is that of those who wait
+        self._left_s = STEP_S  # of this pass of the event loop, about
+        self._timer: asyncio.TimerHandle | None = None
+        self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
+        self.last_step_s = 0.0
+        self._rested_since = 0.0
+
+    def party(self, name: str) -> Party:
+        """The party of that name, which was heard of now."""
+        now = self._now()
+        if now >= self._renew_at:
+            self._renew(now)
+        found = self._parties.get(name)
+        if found is None:
+            found = self._parties[name] = Party(self, name)
+        found.seen = now
+        return found
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether several parties were heard of lately."""
+        return len(self._parties) > 1
+
+    def submits(self, party: Party) -> None:
+        """The party has something for a commit."""
+        now = self._now()
+        self._submitting[party.name] = now
+        if len(self._submitting) > 1 and now >= self._look_at:
+            self._look_at = now + _RENEW_S
+            self._submitting = {name: at for name, at in self._submitting.items() if at > now - MEMORY_S}
+
+    @property
+    def commits_are_shared(self) -> bool:
+        """Whether several parties had something for a commit lately."""
+        return len(self._submitting) > 1
+
+    @contextmanager
+    def request(self, name: str) -> Iterator[WorkInHand]:
+        """A request while it is in hand. `name`: the party that it is of, unless it says another one."""
+        work = WorkInHand(self, name)
+        before = _current.set(work)
+        try:
+            yield work
+        finally:
+            work.end()
+            _current.reset(before)
+
+    def enter(self, party: Party) -> None:
+        """A request of the party is in hand."""
+        party.in_hand += 1
+        party.urgent_until = self._now() + URGENT_S
+        self._in_hand[party.name] = party
+        if self.aside is not None and party.used < self.aside.used:
+            self.is_wanted = True
+
+    def leave(self, party: Party) -> None:
+        party.in_hand -= 1
+        if not party.in_hand:
+            self._in_hand.pop(party.name, None)
+            if self._timer is not None:  # somebody waits, perhaps for this one
+                self._timer.cancel()
+                self._timer = None
+                self._next()
+
+    async def turn(self, party: Party) -> None:
+        """Wait until it is the party's turn; at once if it is alone, or used the least of those with requests."""
+        if not self.are_shared:
+            return
+        if not party.waiting and not self._lighter(party):
+            if not self._waiting and self._left_s > 0:
+                self._left_s -= party.step_s
+                self._look_again()
+                return
+            others = [each for each in islice(self._in_hand.values(), MOST_LOOKED_AT) if each is not party]
+            if others and all(party.used <= each.used for each in others):
+                return
+        waits = asyncio.get_running_loop().create_future()
+        party.waiting.append(waits)
+        self._waiting[party.name] = party
+        self._look_again()
+        try:
+            await waits
+        except BaseException:
+            if waits in party.waiting:
+                self._no_longer(party, waits)
+            raise
+
+    @asynccontextmanager
+    async def thread(self, party: Party) -> AsyncIterator[None]:
+        """Wait for the one thread of long jobs, and have it; the party that used least is the next."""
+        await self.turn(party)
+        if self.aside is not None:
+            waits = asyncio.get_running_loop().create_future()
+            self._for_thread.append((party, waits))
+            if party.used < self.aside.used:
+                self.is_wanted = True
+            try:
+                await waits
+            except BaseException:
+                self._give_up_thread(waits)
+                raise
+        self.aside = party
+        try:
+            yield
+        finally:
+            self._free_thread()
+
+    def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
+        if waits.cancelled() or not waits.done():
+            self._for_thread = [each for each in self._for_thread if each[1] is not waits]
+        else:  # it was given the thread a moment ago
+            self._free_thread()
+
+    def _free_thread(self) -> None:
+        self.aside, self.is_wanted = None, False
+        waiting = [each for each in self._for_thread if not each[1].done()]
+        if waiting:
+            first = min(waiting, key=lambda each: each[0].used)
+            self._for_thread = [each for each in waiting if each is not first]
+            self.aside = first[0]  # nobody comes between
+            first[1].set_result(None)
+        else:
+            self._for_thread = []
+
+    def _no_longer(self, party: Party, waits: asyncio.Future[None]) -> None:
+        party.waiting.remove(waits)
+        if not party.waiting:
+            del self._waiting[party.name]
+
+    def _look_again(self) -> None:
+        """In the next pass of the event loop there is time again."""
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """
+        Let parties go on for about STEP_S, that which used the least of those that wait first.
+
+        In a moment, if one that used less is at work.
+        """
+        self._timer, self._is_looking = None, False
+        self._left_s = STEP_S
+        while self._waiting and self._left_s > 0:
+            party = min(self._waiting.values(), key=_used)
+            if rest_s := self._rest_s(party):
+                self._is_looking = True
+                self._timer = asyncio.get_running_loop().call_later(rest_s, self._next)
+                return
+            waits = party.waiting.popleft()
+            if not party.waiting:
+                del self._waiting[party.name]
+            if not waits.done():
+                self._left_s -= party.step_s
+                waits.set_result(None)
+        if self._waiting:
+            self._look_again()
+
+    def _rest_s(self, party: Party) -> float:
+        """How long the party rests for one that used less, which is charged for it."""
+        lighter = self._lighter(party)
+        now = self._now()
+        if lighter is None:
+            self._rested_since = 0.0
+            return 0.0
+        if not self._rested_since:
+            self._rested_since = now
+        most = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
+        left = self._rested_since + most - now
+        if left <= 0:
+            lighter.spend(most)
+            self._rested_since = 0.0
+            return 0.0
+        return left
+
+    def _lighter(self, party: Party) -> Party | None:
+        """A party that used less and has a request in hand that was at work a moment ago."""
+        now, used = self._now(), party.used
+        for each in islice(self._in_hand.values(), MOST_LOOKED_AT):
+            if each.used < used and each is not party and each.urgent_until > now:
+                return each
+        return None
+
+    def _renew(self, now: float) -> None:
+        self._renew_at = now + _RENEW_S
+        exponent = (now - self._began) / MEMORY_S
+        if exponent > _FAR:
+            for each in self._parties.values():
+                each.used *= exp(-exponent)
+            self._began, exponent = now, 0.0
+        self.weight = exp(exponent)
+        if now >= self._forget_at:
+            self._forget_at = now + RECENT_S / 10
+            gone = [each for each in self._parties.values() if not each.in_hand and each.seen < now - RECENT_S]
+            for each in gone:
+                del self._parties[each.name]
+
+
+class WorkInHand:
+    """The work of one request: for whom it is, and how long the step that runs has taken."""
+
+    __slots__ = ("_before_s", "_began", "_name", "party", "turns")
+
+    def __init__(self, turns: FairTurns, name: str) -> None:
+        """`name` is that of the party, unless `begin` says another one."""
+        self.turns = turns
+        self.party: Party | None = None  # None: it has not begun, because who asks is not known
+        self._name = name
+        self._before_s = 0.0  # what was used before that
+        self._began = 0.0
+
+    async def begin(self, name: str = "") -> None:
+        """Who asks is known: wait for the turn of that party. A second time is ignored."""
+        if self.party is None:
+            self.party = party = self.turns.party(name or self._name)
+            self.turns.enter(party)
+            party.spend(self._before_s)
+            await self.turns.turn(party)
+
+    def end(self) -> None:
+        if self.party is not None:
+            self.turns.leave(self.party)
+
+    async def pause(self) -> None:
+        """End a step: the event loop has its turn, and parties that used less have theirs."""
+        await asyncio.sleep(0)
+        if self.party is not None:
+            await self.turns.turn(self.party)
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[Party]:
+        """The one thread of long jobs, when it is the party's turn."""
+        party = self.party or self.turns.party(self._name)
+        async with self.turns.thread(party):
+            yield party
+
+    async def pause_when_due(self) -> None:
+        """Pause if this step has taken long enough."""
+        most = STEP_S if self.turns.are_shared else ALONE_S
+        if time.perf_counter() - self._began > most:
+            await self.pause()
+
+    @coroutine
+    def run(self, job: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
+        """What the job returns; the time of each of its steps on the event loop is charged to the party."""
+        error: BaseException | None = None
+        while True:
+            self._began = time.perf_counter()
+            try:
+                waited = job.send(None) if error is None else job.throw(error)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                error = None
+                self._stepped(time.perf_counter())
+            try:
+                yield waited
+            except BaseException as raised:  # noqa: BLE001 - the job's own
+                error = raised
+
+    def _stepped(self, now: float) -> None:
+        seconds, party = now - self._began, self.party
+        if party is None:
+            self._before_s += seconds
+        else:
+            party.spend(seconds)
+            party.urgent_until = now + URGENT_S
+            party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
+            self.turns.last_step_s = seconds
+
+
+_current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=None)
+
+
+def current_work() -> WorkInHand | None:
+    """The work of the request that this task is for; None in the background."""
+    return _current.get()
+
+
+async def pause() -> None:
+    """End a step of whatever runs: the event loop has its turn, and parties that used less have theirs."""
+    work = _current.get()
+    if work is None:
+        await asyncio.sleep(0)
+    else:
+        await work.pause()
+
+
+async def pause_when_due() -> None:
+    """Pause if the step of this request has taken long enough; in the background, always."""
+    work = _current.get()
+    if work is None:
+        await asyncio.sleep(0)
+    else:
+        await work.pause_when_due()
+
+
+def _used(party: Party) -> float:
+    return party.used

@@ -1,0 +1,138 @@
+"""Parties take turns by the time that their work took."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from spool.fair_turns import MOST_REST_S, FairTurns, Party, WorkInHand, current_work, pause
+
+pytestmark = pytest.mark.asyncio
+
+
+def parties(turns: FairTurns, **used_s: float) -> list[Party]:
+    """Parties that used so much so far."""
+    found = []
+    for name, seconds in used_s.items():
+        found.append(turns.party(name))
+        found[-1].spend(seconds)
+    return found
+
+
+async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
+    """A request of so many steps."""
+    with turns.request(name) as one:
+        await one.begin()
+        for _ in range(steps):
+            order.append(name)
+            await pause()
+
+
+async def test_a_party_that_is_alone_works_as_it_comes() -> None:
+    """Nothing waits, and nothing is scheduled."""
+    turns, order = FairTurns(), list[str]()
+    turns.party("busy").spend(100.0)
+    await asyncio.wait_for(work(turns, "busy", 3, order), 5)
+    assert (["busy"] * 3, False) == (order, turns.are_shared)
+
+
+async def test_who_used_less_is_done_first() -> None:
+    """A short request of one party is not behind the long ones of another that came before."""
+    turns, order = FairTurns(), list[str]()
+    parties(turns, busy=10.0, small=0.0)
+    busy = [asyncio.create_task(work(turns, "busy", 40, order)) for _ in range(8)]
+    await asyncio.sleep(0)
+    await work(turns, "small", 3, order)
+    between = order.count("busy")
+    await asyncio.gather(*busy)
+    assert between < 3 * 8
+    assert (320, 3) == (order.count("busy"), order.count("small"))
+
+
+async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
+    """What others waited for it is charged to its party."""
+    turns, order = FairTurns(), list[str]()
+    _, slow = parties(turns, busy=0.05, slow=0.0)
+    is_over = asyncio.Event()
+
+    async def stand() -> None:
+        with turns.request("slow") as one:
+            await one.begin()
+            await is_over.wait()
+
+    standing = asyncio.create_task(stand())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(work(turns, "busy", 50, order), 50 * MOST_REST_S + 5)
+    is_over.set()
+    await standing
+    assert 50 == len(order)
+    assert slow.used > 0
+
+
+async def test_the_thread_is_given_to_who_used_least() -> None:
+    """Not to who came first; and who has it is told that somebody waits."""
+    turns = FairTurns()
+    first, second, third = parties(turns, first=3.0, second=2.0, third=1.0)
+    order: list[str] = []
+    begun = asyncio.Event()
+
+    async def use(party: Party) -> None:
+        async with turns.thread(party):
+            order.append(party.name)
+            begun.set()
+            await asyncio.sleep(0.01)
+
+    uses = []
+    for party in (first, second, third):
+        uses.append(asyncio.create_task(use(party)))
+        await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.gather(*uses)
+    assert ["first", "third", "second"] == order
+    assert (None, False) == (turns.aside, turns.is_wanted)
+
+
+async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
+    """Cancelled while it waited for the thread, or for its turn."""
+    turns = FairTurns()
+    first, second = parties(turns, first=3.0, second=2.0)
+    async with turns.thread(first):
+        waiting = asyncio.create_task(turns.thread(second).__aenter__())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert turns.aside is None
+    async with asyncio.timeout(5), turns.thread(second):
+        assert turns.aside is second
+
+
+async def test_each_step_is_charged_to_whose_request_it_is() -> None:
+    """What came before the key was known, too; the result and the error are the job's."""
+    turns = FairTurns()
+
+    async def job(one: WorkInHand) -> str:
+        assert current_work() is one
+        sum(range(100_000))
+        await one.begin("key a")
+        await asyncio.sleep(0)
+        return "done"
+
+    with turns.request("address b") as one:
+        assert "done" == await one.run(job(one))
+    assert turns.party("key a").used > 0
+    assert 0 == turns.party("address b").used
+    assert (None, 0) == (current_work(), turns.party("key a").in_hand)
+
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("the job's own")
+
+    with turns.request("address b") as one, pytest.raises(ValueError, match="own"):
+        await run(one, failing())
+
+
+async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
+    await one.run(job)
