@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from gateway.workers import jobs
 from gateway.workers.messages import MessageKind, WorkerMessage
 from gateway.workers.process import StartChild, WorkerProcess
 from gateway.workers.results import ArrivingResult
+from spool.fair_turns import Party, current_work
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
 WINDOW: Final = 1024 * 1024
@@ -60,6 +62,8 @@ class _Job:
     result: ArrivingResult = field(default_factory=ArrivingResult)
     number: int = 0
     kills: int = 0
+    party: Party | None = None  # whose body it is; None: the server's own
+    given_at: float = 0.0
 
 
 class _Worker:
@@ -73,6 +77,7 @@ class _Worker:
         self.options: Options | None = None  # that it was told last
         self.reader: str | None = None  # the same
         self.heard_at = 0.0
+        self.free_at = 0.0  # when the job before the first in hand was done
         self.watched: WorkerProcess | None = None  # the process that is looked at after `silent_s`
         self.why_ended = DIED
 
@@ -155,7 +160,8 @@ class WorkerPool:
 
     def _job(self, kind: MessageKind, payload: bytes) -> _Job:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return _Job(kind=kind, payload=payload, done=done)
+        work = current_work()
+        return _Job(kind=kind, payload=payload, done=done, party=None if work is None else work.party)
 
     async def _do(self, job: _Job) -> Any:
         if not self._closed and self.ready:
@@ -171,12 +177,13 @@ class WorkerPool:
     # -- jobs to workers -------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        """Give the jobs that wait to those that have the least in hand."""
+        """Give the jobs that wait to those that have the least in hand: first that of the party that used least."""
         while self._waiting:
             worker = min((one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None)
             if worker is None:
                 return
-            job = self._waiting.popleft()
+            job = min(self._waiting, key=_used)
+            self._waiting.remove(job)
             if not job.done.done():
                 self._give(worker, job)
 
@@ -193,6 +200,7 @@ class WorkerPool:
             self._listen(worker)
         self._numbers = (self._numbers + 1) % (1 << 32)
         job.number, job.result = self._numbers, ArrivingResult()
+        job.given_at = time.perf_counter()
         worker.jobs[job.number] = job
         worker.bytes += len(job.payload)
         process.send(job.kind, job.number, job.payload)
@@ -252,6 +260,7 @@ class WorkerPool:
             case MessageKind.DONE | MessageKind.REFUSED | MessageKind.FAILED | MessageKind.GIVEN_UP:
                 del worker.jobs[message.job]
                 worker.bytes -= len(job.payload)
+                _charge(worker, job)
                 self._finish(job, message)
                 self._assign()
 
@@ -354,6 +363,21 @@ class WorkerPool:
             self._waiting.remove(job)
             message = "No worker process can be started to read this body; send it again shortly."
             _fail(job, Refusal(503, "no_worker", message, retry_after_s=30))
+
+
+def _used(job: _Job) -> float:
+    """Who used least is first; a job that is done again is before all others, as it was."""
+    if job.kills:
+        return -1.0
+    return 0.0 if job.party is None else job.party.used
+
+
+def _charge(worker: _Worker, job: _Job) -> None:
+    """Charge the party with the time that the worker took, one job after the other."""
+    now = time.perf_counter()
+    if job.party is not None:
+        job.party.spend(now - max(job.given_at, worker.free_at))
+    worker.free_at = now
 
 
 def _holds(job: _Job, size: int) -> bool:

@@ -27,6 +27,7 @@ from gateway.workers.messages import PIECE, MessageKind
 from gateway.workers.pool import DIED, NOT_STARTED, SILENT, NotDone, WorkerPool
 from gateway.workers.process import StartChild, environment, starter
 from gateway.workers.serving import Link, serve
+from spool.fair_turns import FairTurns
 from spool.record import Inference
 from spool.settings import MIB
 from tests.bench.load import payloads
@@ -120,6 +121,27 @@ async def test_many_bodies_at_once_get_their_own_results() -> None:
         bodies = [spans(1 + number % 7) for number in range(60)]
         found = await asyncio.gather(*(decode(pool, body) for body in bodies))
     assert [shown(here(body)) for body in bodies] == [shown(one) for one in found]
+
+
+async def test_the_next_job_is_that_of_who_used_least() -> None:
+    """A small body of one party is not behind all the large ones of another."""
+    turns, order = FairTurns(), list[str]()
+    turns.party("busy").spend(10.0)
+
+    async def as_party(name: str, body: SentBody) -> None:
+        with turns.request(name) as work:
+            await work.begin()
+            await decode(pool, body)
+            order.append(name)
+
+    async with workers(on_a_thread) as (pool, _):
+        await pool.complete()
+        large = spans(5 * MIB // len(spans(1).content) // 4)
+        jobs = [asyncio.create_task(as_party("busy", large)) for _ in range(5)]
+        await asyncio.sleep(0)
+        jobs.append(asyncio.create_task(as_party("small", spans(10))))
+        await asyncio.wait_for(asyncio.gather(*jobs), 60)
+    assert order.index("small") < 3
 
 
 async def test_records_without_an_identity_come_back() -> None:
