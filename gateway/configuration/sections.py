@@ -344,7 +344,7 @@ class AnswerSettings:
         least=100,
     )
     max_summed_rows: int = setting(
-        100_000,
+        50_000,
         "rows that a question adds up to: each period times each combination of what it groups by",
         edge="422 with what to ask instead",
         least=1000,

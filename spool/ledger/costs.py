@@ -11,11 +11,12 @@ from spool.ledger import kept, money
 from spool.ledger.counting import state_of
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, following
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, check_dimension
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
+_NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _MONEY = ("cost", "reported", "estimated", "saved")
 
 
@@ -33,12 +34,16 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
     asked = list(periods(query))
     kept.check(rows, state["hourly"], (moment.timestamp() for period in asked for moment in period))
     found: list[CostRow] = []
+    texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
     for start, end in asked:
-        totals: dict[tuple[str | None, ...], _Total] = {}
+        totals: dict[Group, _Total] = {}
         since, before = int(start.timestamp()), int(end.timestamp())
         for width, low, high in _spans(since, before, daily=state["daily"], hourly=state["hourly"]):
             for place, each in enumerate(rows.totals(width, low, high, query)):
-                total = totals.setdefault(query.shown(each.group), _Total())
+                group = query.shown(each.group)
+                total = totals.get(group)
+                if total is None:
+                    total = totals[tuple([texts.setdefault(value, value) for value in group])] = _Total()
                 total.add(each.status, each.cost_source, each.measures)
                 if limit is not None and place % CHECK_EVERY == 0:
                     limit.check_rows(len(found) + len(totals))
@@ -147,7 +152,7 @@ class _Total:
             cached_input_tokens=self._cached_input,
             cached_output_tokens=self._cached_output,
             latency_ms=self._latency[0],
-            latency=tuple(self._latency[1:]),
+            latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
         )
 
 

@@ -1,0 +1,131 @@
+"""Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import orjson
+import pytest
+
+from gateway.configuration.sections import AnswerSettings, Config, McpSettings
+from gateway.http.encoding import SLICE_BYTES
+from gateway.mounts import AS, OPERATOR_API, socket_path
+from spool.ledger.ledger import Ledger
+from spool.ledger.limits import limit_of_question
+from spool.ledger.queries import CostQuery, CostRow
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve, Serving
+from tests.largest_questions import BUDGET, VIEW, Question, questions
+from tests.many_sums import fill
+
+pytestmark = pytest.mark.asyncio
+
+ANSWERS = AnswerSettings(max_rows=500, max_summed_rows=6000)
+USERS, HOURS = 400, 30
+MOST_BYTES = 1024 * 1024  # of an answer by these settings: the largest are pages of 6,000 rows, and their CSV
+
+
+class Asker:
+    """Asks in the name of a key, made for each scope, or of an operator, on the socket."""
+
+    def __init__(self, serving: Serving, socket: aiohttp.ClientSession) -> None:
+        self._serving = serving
+        self._socket = socket
+        self._keys: dict[str, str] = {}
+
+    async def ask(self, question: Question) -> tuple[int, bytes]:
+        if question.scope is None:
+            return await self.operate(question.method, question.path.removeprefix(OPERATOR_API), question.body)
+        if question.scope not in self._keys:
+            self._keys[question.scope] = await self._serving.make_key(question.scope, scopes=[question.scope])
+        body = b"" if question.body is None else json.dumps(question.body).encode()
+        answer = await self._serving.send(question.path, body, method=question.method, key=self._keys[question.scope])
+        return answer.status, answer.body
+
+    async def operate(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        url = f"http://tollhouse{OPERATOR_API}{path}"
+        async with self._socket.request(method, url, json=body, headers={AS: "ada"}) as response:
+            return response.status, await response.read()
+
+
+@pytest.fixture
+def encoded_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each call of an encoder made on the loop."""
+    sizes: list[int] = []
+    loop = threading.current_thread()
+
+    def noted(encode: Any) -> Any:
+        def encoding(*given: Any, **options: Any) -> bytes:
+            text: bytes = encode(*given, **options)
+            if threading.current_thread() is loop:
+                sizes.append(len(text))
+            return text
+
+        return encoding
+
+    monkeypatch.setattr(orjson, "dumps", noted(orjson.dumps))
+    monkeypatch.setattr(msgspec.json, "encode", noted(msgspec.json.encode))
+    return sizes
+
+
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
+    """What the ledger was asked for outside any limit."""
+    asked: list[CostQuery] = []
+    costs = Ledger.costs
+
+    async def noted(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
+        if limit_of_question() is None:
+            asked.append(query)
+        return await costs(ledger, query)
+
+    monkeypatch.setattr(Ledger, "costs", noted)
+    return asked
+
+
+async def test_every_answer_has_a_most(
+    serve: Serve, tmp_path: Path, encoded_on_loop: list[int], unlimited: list[CostQuery]
+) -> None:
+    """In rows, in bytes, in what is encoded at once, and in what is asked of the ledger for it."""
+    config = Config(spool=SpoolSettings(hold=0, counter_wait=0), answers=ANSWERS, mcp=McpSettings(calls_per_minute=0))
+    serving = await serve(config=config)
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    begin = hour - timedelta(hours=HOURS - 1)
+    ledger = serving.app.services.storage.ledger
+    await fill(ledger, combinations=USERS, hours=HOURS, begin=int(begin.timestamp()))
+    statuses: dict[str, set[int]] = defaultdict(set)
+    wrong: list[str] = []
+    connector = aiohttp.UnixConnector(str(socket_path(tmp_path / "data-0")))
+    async with aiohttp.ClientSession(connector=connector) as socket:
+        asker = Asker(serving, socket)
+        _, made = await asker.operate("POST", "/views", VIEW)
+        view = json.loads(made)["view"]["id"]
+        _, made = await asker.operate("POST", "/budgets", {**BUDGET, "view": {"id": view}})
+        ids = {"views": view, "budgets": json.loads(made)["budget"]["id"]}
+        for question in questions(f"{begin:%Y-%m-%d}", f"{hour:%Y-%m-%d}", ids):
+            encoded_on_loop.clear()
+            unlimited.clear()
+            status, body = await asker.ask(question)
+            statuses[question.name].add(status)
+            told = f"{status} {question.method} {question.path[:120]} {str(question.body)[:80]}"
+            if status >= 500 and status != 503:
+                wrong.append(f"failed: {told}: {body[:200]!r}")
+            if len(body) > MOST_BYTES:
+                wrong.append(f"{len(body)} bytes: {told}")
+            if max(encoded_on_loop, default=0) > 2 * SLICE_BYTES:
+                wrong.append(f"{max(encoded_on_loop)} bytes encoded at once on the loop: {told}")
+            if unlimited:
+                wrong.append(f"{len(unlimited)} questions to the ledger without a limit: {told}")
+    assert [] == wrong
+    assert {200, 422} == statuses["report"] == statuses["read_costs"]
+    assert {200} == statuses["diff_definition"] | statuses["comparison"] | statuses["list_budgets"] | statuses[
+        "ask_mcp"
+    ]
