@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.schemas import TEXT, closed
-from spool.listing import SortField
+from spool.listing import ListPage, SortField
 from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight, web_link
 from spool.registry.registry import Registry
+
+HIDE_RESOLVED = "hide_resolved"
+RESOLVED = ("addressed", "ignored")
+NO_STATUS = ("",)  # that no insight has
 
 
 def shown(insight: Insight) -> dict[str, object]:
@@ -68,6 +72,12 @@ INSIGHTS: List[Insight] = List(
     default_sort=("status", "asc"),
     filters={
         "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
+        # Of the service's own client. "false" leaves nothing out.
+        HIDE_RESOLVED: Filter(
+            holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
+            valid_values=("true", "false"),
+            type="boolean",
+        ),
     },
 )
 
@@ -87,8 +97,22 @@ COMMENTS: List[Comment] = List(
 )
 
 
-def insight_rows(registry: Registry) -> StoredRows[Insight]:
-    return StoredRows(registry.insights.page)
+class InsightRows:
+    """Insights in the storage, which knows of statuses alone."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._stored = StoredRows(registry.insights.page)
+
+    async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
+        filters = dict(wanted.filters)
+        if filters.pop(HIDE_RESOLVED, ()) == ("true",):
+            left = tuple(status for status in filters.get("status", STATUSES) if status not in RESOLVED)
+            filters["status"] = left or NO_STATUS
+        return await self._stored.page(listed, replace(wanted, filters=filters))
+
+
+def insight_rows(registry: Registry) -> InsightRows:
+    return InsightRows(registry)
 
 
 async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:

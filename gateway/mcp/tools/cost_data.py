@@ -21,7 +21,7 @@ from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput,
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.queries import TOTAL, CostRow
 from spool.record import NS, rfc3339
 
@@ -163,7 +163,9 @@ class _Page:
 
     def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
         names = {} if whole else dict(zip(self.asked.group_by, map(shown, row.group), strict=True))
-        period = None if whole or self.asked.granularity == TOTAL else row.start.astimezone(UTC).isoformat()
+        period = None
+        if not whole and self.asked.granularity != TOTAL:
+            period = own_start(self.asked.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,
             group=names,
@@ -199,6 +201,8 @@ class _Page:
         if self.posed.query.since.timestamp() < self.whole:
             border = rfc3339(self.whole * NS)
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")
+        if parts := cut(self.posed.query):
+            notes.append(f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}")
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:

@@ -24,9 +24,9 @@ from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST
 from spool.sqlite.ledger.store import open_ledger
+from tests.answers.largest_questions import BUDGET, VIEW, Question, questions
+from tests.answers.many_sums import fill
 from tests.integration.payloads import json_span, json_traces
-from tests.largest_questions import BUDGET, VIEW, Question, questions
-from tests.many_sums import fill
 
 SEND_EVERY_S = 0.01
 LOOK_EVERY_S = 0.005

@@ -23,7 +23,10 @@ FIELDS = {
 }  # fmt: skip
 STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"]
 SORTS = ["category", "cost_impact", "effort", "last_updated", "status", "title"]
-AVAILABLE = [{"field": "status", "valid_values": STATUSES, "valid_types": ["string"]}]
+AVAILABLE = [
+    {"field": "status", "valid_values": STATUSES, "valid_types": ["string"]},
+    {"field": "hide_resolved", "valid_values": ["true", "false"], "valid_types": ["boolean"]},
+]
 
 # title, status, category, effort, cost impact: every sort key has an order of its own.
 KEPT = (
@@ -129,6 +132,30 @@ async def test_sorting(serve: Serve) -> None:
             assert (expected if order == "asc" else expected[::-1]) == found
             assert [{"sort_key": key, "sort_order": order}] == payload["sorting"]["current"]
         assert expected == [same.get(title, title) for title in await reading.titles(("sort_key", key))]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("asked", "titles"),
+    [
+        ((("hide_resolved", "true"),), ["alpha", "charlie", "bravo"]),
+        ((("hide_resolved", "false"),), ["alpha", "charlie", "bravo", "echo", "delta"]),
+        ((("hide_resolved", "true"), ("status", "ignored"), ("status", "new")), ["alpha"]),
+        ((("hide_resolved", "true"), ("status", "ignored")), []),
+    ],
+)
+async def test_resolved_ones_are_left_out(serve: Serve, asked: tuple[tuple[str, str], ...], titles: list[str]) -> None:
+    """The service's own client asks so; beside statuses both hold, and a walk over pages keeps it."""
+    reading = await desk(serve)
+    await reading.fill()
+    payload = await reading.page(*asked)
+    assert (titles, len(titles)) == (
+        [item["title"] for item in payload["insights"]],
+        payload["pagination"]["total_count"],
+    )
+    first = await reading.page(*asked, ("limit", "1"))
+    if cursor := first["pagination"]["cursor"]["next_cursor"]:
+        assert titles[1:] == await reading.titles(("cursor", cursor), ("limit", "10"))
 
 
 @pytest.mark.asyncio

@@ -19,8 +19,8 @@ from gateway.configuration.sections import AllocationSettings, AnswerSettings
 from gateway.mounts import OPERATOR_API
 from spool.engines import MEMORY, SQLITE
 from spool.ledger.sums import HOUR_S, OTHER
+from tests.answers.many_sums import fill
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
-from tests.many_sums import fill
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 

@@ -22,9 +22,9 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
 from spool.settings import SpoolSettings
+from tests.answers.largest_questions import BUDGET, VIEW, Question, questions
+from tests.answers.many_sums import fill
 from tests.integration.conftest import Serve, Serving
-from tests.largest_questions import BUDGET, VIEW, Question, questions
-from tests.many_sums import fill
 
 pytestmark = pytest.mark.asyncio
 
