@@ -1,8 +1,9 @@
 """
 Builds what a release ships, twice from two copies of the last commit, and keeps it only if both are the same bytes.
 
-    make release            dist/ gets the wheel, the sdist and SHA256SUMS; the version must stand in CHANGELOG.md
-    make release SNAPSHOT=1 the same to try it out, whatever CHANGELOG.md says
+    make release            dist/ gets the wheel, the sdist, SHA256SUMS and IMAGES; the version must stand in
+                            CHANGELOG.md, and every image of others under deploy/ is named by its digest
+    make release SNAPSHOT=1 the same to try it out, whatever CHANGELOG.md says and however images are named
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from images import images, without_digest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -31,6 +34,11 @@ def main() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if not options.snapshot and not is_described(version, (ROOT / "CHANGELOG.md").read_text()):
         sys.exit(f'CHANGELOG.md has no "## [{version}] - DATE": name what is under [Unreleased] so, and commit')
+    if (unpinned := without_digest()) and not options.snapshot:
+        sys.exit(
+            f"these images have no digest: {', '.join(unpinned)}; append @sha256:... where deploy/ names them, as "
+            "`docker buildx imagetools inspect IMAGE` tells it, and commit"
+        )
     if git("status", "--porcelain", "--untracked-files=no"):
         sys.exit("there are changes that are not committed: a release is built from the last commit")
     with tempfile.TemporaryDirectory() as place:
@@ -43,6 +51,7 @@ def main() -> None:
             shutil.copy(file, options.out)
     sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(found.items()))
     (options.out / "SHA256SUMS").write_text(sums)
+    (options.out / "IMAGES").write_text("".join(f"{image}\n" for image in images()))
     print(sums, end="")
 
 

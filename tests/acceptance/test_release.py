@@ -30,7 +30,7 @@ def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
     names = {path.name for path in tmp_path.iterdir()}
     (wheel,) = (name for name in names if name.endswith(".whl"))
     (sdist,) = (name for name in names if name.endswith(".tar.gz"))
-    assert {wheel, sdist, "SHA256SUMS"} == names
+    assert {wheel, sdist, "SHA256SUMS", "IMAGES"} == names
     assert done.stdout == (tmp_path / "SHA256SUMS").read_text()
     subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
     inside = zipfile.ZipFile(tmp_path / wheel).namelist()

@@ -91,7 +91,7 @@ class Image:
 
     def _from(self, rest: str) -> None:
         image, _, stage = rest.partition(" AS ")
-        suite = re.fullmatch(r"docker\.io/library/debian:(\w+)-slim", image)
+        suite = re.fullmatch(r"docker\.io/library/debian:(\w+)-slim(?:@sha256:[0-9a-f]{64})?", image)
         assert suite is not None, image
         self.tree = debian(suite[1], (), self._place / f"tree-{len(self._stages)}")
         self._stages[stage or "last"] = self.tree

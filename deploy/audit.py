@@ -1,0 +1,69 @@
+"""
+Looks every lock file up among known vulnerabilities.
+
+    make audit                 what cannot be looked up from here is said, and is no failure
+    AUDIT=required make audit  it is one: for continuous integration that reaches the lists
+
+Where one lock file was looked up, another that was not is a failure, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CLEAN, VULNERABLE, UNKNOWN = "clean", "vulnerable", "not looked up"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Look the locked dependencies up among known vulnerabilities.")
+    parser.add_argument("--program", default="pip-audit", help="what looks a lock file up")
+    parser.add_argument("--locks", type=Path, default=ROOT, help="the directory of the lock files")
+    options = parser.parse_args()
+    verdicts = []
+    for lock in sorted(options.locks.glob("requirements*.lock")):
+        verdict, words = look_up(options.program, lock)
+        print(f"{lock.name}: {verdict}{words and f': {words}'}")
+        verdicts.append(verdict)
+        if verdict == UNKNOWN and CLEAN not in verdicts and not is_required():
+            break  # no list of known vulnerabilities can be reached from here
+    sys.exit(is_failure(verdicts, required=is_required()))
+
+
+def is_required() -> bool:
+    return os.environ.get("AUDIT") == "required"
+
+
+def is_failure(verdicts: Sequence[str], *, required: bool) -> bool:
+    """Whether something is vulnerable, or is not known to be clean where that could be known."""
+    reached = required or any(verdict != UNKNOWN for verdict in verdicts)
+    return not verdicts or VULNERABLE in verdicts or (UNKNOWN in verdicts and reached)
+
+
+def look_up(program: str, lock: Path) -> tuple[str, str]:
+    """The verdict on a lock file, with the packages that are vulnerable or could not be looked up."""
+    with tempfile.TemporaryDirectory() as place:
+        found = Path(place) / "found.json"
+        command = [program, "-r", str(lock), "--require-hashes", "--disable-pip", "--progress-spinner", "off"]
+        done = subprocess.run([*command, "-f", "json", "-o", str(found)], capture_output=True, text=True)
+        try:
+            packages = json.loads(found.read_text())["dependencies"]
+        except (OSError, ValueError, KeyError):
+            lines = done.stderr.strip().splitlines()
+            return UNKNOWN, lines[-1] if lines else "no list can be reached from here"
+    vulnerable = [f"{each['name']} {each['version']}" for each in packages if each.get("vulns")]
+    skipped = [each["name"] for each in packages if "vulns" not in each]
+    if vulnerable:
+        return VULNERABLE, ", ".join(vulnerable)
+    return (UNKNOWN, ", ".join(skipped)) if skipped else (CLEAN, "")
+
+
+if __name__ == "__main__":
+    main()
