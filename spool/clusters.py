@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
+from spool.shares import may_add
 
 MAX_CLUSTERS = 1000
 MAX_TEXT = 256
@@ -107,7 +108,7 @@ class TooManyClusters(SpoolFull):
     """There are as many clusters as may be."""
 
     def __init__(self) -> None:
-        message = "there are as many clusters as clusters.max allows; an operator can raise it"
+        message = "clusters.max allows no more, or no more of this key; an operator can raise it"
         super().__init__(message, retry_after_s=FULL_RETRY_S)
 
 
@@ -134,6 +135,7 @@ class ClusterTable:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
+        self._brought: dict[str, str] = {}  # by which key a cluster came first, of those since the start
         self._writing = asyncio.Lock()  # between reading a row and writing the new one nobody else writes
         self.max = MAX_CLUSTERS
         self.auditor: Auditor | None = None
@@ -157,12 +159,14 @@ class ClusterTable:
     def __len__(self) -> int:
         return len(self._clusters)
 
-    async def report(self, cluster: ReportedCluster, *, expects: Collection[Expectation] = ()) -> None:
+    async def report(
+        self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
+    ) -> None:
         """
         Keep what a cluster reports, on disk when this returns.
 
-        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, KeyEnded if
-        the key that brings it has ended. Other texts are cut.
+        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, or as many of
+        `key` as it leaves free, KeyEnded if the key that brings it has ended. Other texts are cut.
         """
         if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
             raise Invalid(f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters")
@@ -170,7 +174,7 @@ class ClusterTable:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)
             if known is None:
-                if len(self._clusters) >= self.max:
+                if len(self._clusters) >= self.max or not self._may_bring(key):
                     raise TooManyClusters
                 known = Cluster(
                     id=cluster.id, account=cluster.account, region=cluster.region, name=cluster.name,
@@ -178,6 +182,8 @@ class ClusterTable:
                 )  # fmt: skip
             reported = replace(known, last_seen=now, **_news(cluster))
             await self._rows.write(reported, expects=expects, most=self.max)
+            if key is not None and cluster.id not in self._clusters:
+                self._brought[cluster.id] = key
             self._take(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
@@ -201,6 +207,7 @@ class ClusterTable:
             await self._audit("cluster.delete", known, actor, _shown(known, _OURS), None)
             await self._rows.delete(id)
             del self._clusters[id]
+            self._brought.pop(id, None)
             self.version += 1
 
     async def follow(self) -> None:
@@ -210,6 +217,15 @@ class ClusterTable:
             if kept != self._clusters:
                 self._clusters = kept
                 self.version += 1
+
+    def brought(self) -> Iterator[str]:
+        """The key of each cluster that came since the start."""
+        return (key for id, key in self._brought.items() if id in self._clusters)
+
+    def _may_bring(self, key: str | None) -> bool:
+        if key is None:
+            return True
+        return may_add(sum(each == key for each in self.brought()), len(self._clusters), 1, self.max)
 
     def _known(self, id: str) -> Cluster:
         known = self._clusters.get(id)

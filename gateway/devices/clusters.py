@@ -92,7 +92,7 @@ class Clusters:
 
     async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:
         try:
-            await self.table.report(reported, expects=bearer.expects)
+            await self.table.report(reported, expects=bearer.expects, key=bearer.name)
         except KeyEnded:
             raise
         except SpoolError as error:

@@ -111,7 +111,7 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_config if is_config else cluster_reports.read_status
     cluster = read(request.body)
-    await request.services.storage.clusters.report(cluster, expects=request.bearer.expects)
+    await request.services.storage.clusters.report(cluster, expects=request.bearer.expects, key=request.bearer.name)
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
     kind = "config" if is_config else "status"
     await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)

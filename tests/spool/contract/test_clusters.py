@@ -120,6 +120,20 @@ async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, 
 
 
 @pytest.mark.asyncio
+async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(rows: ClusterRows, clock: MovedClock) -> None:
+    """It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept."""
+    table = await opened(rows, clock)
+    table.max = 6
+    for number in range(3):
+        await table.report(replace(HEARD, name=f"made-up-{number}"), key="flood")
+    with pytest.raises(SpoolFull):
+        await table.report(replace(HEARD, name="made-up-3"), key="flood")
+    await table.report(replace(HEARD, name="made-up-2"), key="flood")
+    await table.report(HEARD, key="other")
+    assert 4 == len(table)
+
+
+@pytest.mark.asyncio
 async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: MovedClock) -> None:
     """A new one over it is refused, known ones report on, and a deleted one makes room."""
     table = await opened(rows, clock)
