@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,7 +17,8 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.connections.standby import StandbyState
 from spool.postgres.database import Database, JoinedTransaction
 from tests.faults.gateways.restarted_pooler import RestartedPooler
-from tests.spool.postgres_cluster import STANDBY, Pair, folder
+from tests.spool.postgres.append.round_trips import round_trips
+from tests.spool.postgres_cluster import STANDBY, Pair, Server, confirming, folder
 
 INSERT = b"INSERT INTO kept VALUES (%(n)s)"
 FLAPS = 15  # for each of the pauses
@@ -146,13 +149,14 @@ async def in_a_transaction(database: Database) -> None:
 
 
 async def joined(database: Database, *, in_two_steps: bool) -> None:
-    def work(transaction: JoinedTransaction) -> None:
-        with transaction.begun(needs_standby=True):
-            transaction.connection.execute("SELECT 1")
-        with transaction.committed(in_two_steps=in_two_steps, needs_standby=True):
-            transaction.connection.execute(INSERT, {"n": 1})
+    await database.append.joined(partial(insert, in_two_steps=in_two_steps))
 
-    await database.append.joined(work)
+
+def insert(transaction: JoinedTransaction, *, in_two_steps: bool) -> None:
+    with transaction.begun(needs_standby=True):
+        transaction.connection.execute("SELECT 1")
+    with transaction.committed(in_two_steps=in_two_steps, needs_standby=True):
+        transaction.connection.execute(INSERT, {"n": 1})
 
 
 async def alone(database: Database) -> None:
@@ -170,3 +174,23 @@ WAYS = {
     "alone": alone,
     "barrier": barrier,
 }
+
+
+@pytest.mark.asyncio
+async def test_the_question_takes_no_round_trip_of_its_own(
+    database: Database, cluster: Server, waiting: asyncio.Task[object], tmp_path: Path
+) -> None:
+    """It goes with the commit that it is about, in one step or two, and with what stands alone."""
+    database.needs_standby = True
+    with confirming(cluster):
+        await waiting
+        await database.run(lambda one: one.execute("CREATE TABLE IF NOT EXISTS public.kept (n int)"))
+        for lane, work, expected in (
+            (database.control, lambda one: one.alone(INSERT, {"n": 1}, needs_standby=True), 1),
+            (database.append, partial(insert, in_two_steps=True), 2),
+        ):
+            await lane.joined(work)  # connects
+            with round_trips(lane, tmp_path) as taken:
+                await lane.joined(work)
+            assert expected == taken.count
+        await database.run(lambda one: one.execute("DROP TABLE public.kept"))
