@@ -50,10 +50,14 @@ class Placement:
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
 
     def begin(self, rows: LedgerRows) -> None:
-        """At the begin of a transaction: rows bear the mark of the placement that changed them last."""
+        """
+        At the begin of a transaction: rows bear the mark of the one that changed them last. Another process made it, or
+        this one an earlier one, where a database has lost the last: numbers that were given since are gone then.
+        """
         if rows.state().get(_CHANGED_BY) != self._mark:
             self.forget()
-            rows.set_state(**{_CHANGED_BY: self._mark})
+        self._mark = randbits(62)
+        rows.set_state(**{_CHANGED_BY: self._mark})
 
     def forget(self) -> None:
         self._numbers.clear()
