@@ -22,7 +22,7 @@ from exporters.linger import Linger
 from exporters.throttle import RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.rules import SET_ASIDE_AFTER_S, STUCK_AFTER
+from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
 from spool.log.protocols import Log
@@ -273,14 +273,8 @@ class RouteLoop:
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         words = str(error)
         self._warn(delivery, "delivery_retried", words)
-        speaks_of_it = error.status is not None and error.status >= 500 and error.status not in _BUSY
-        is_found = speaks_of_it and delivery.count == 1 and delivery.proven  # in a batch of which others passed
-        if is_found and self._is_hopeless(delivery):
-            await self._set_aside(delivery, error)
-            return
-        if speaks_of_it:
+        if error.status is not None and error.status >= 500 and error.status not in _BUSY:
             self._throttle.suspect(delivery.id)
-        self._throttle.is_in_doubt |= not is_found
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
@@ -289,16 +283,9 @@ class RouteLoop:
             answer=error.answer,
             ambiguous=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
-            refused_at=self._clock.now() if is_found else None,
         )
         if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
             await self._deliveries.set_state(self.name, RUNNING, words)
-
-    def _is_hopeless(self, delivery: Delivery) -> bool:
-        """Whether a single record has met 5xx for long, and nothing else has failed since something passed."""
-        if delivery.ambiguous or delivery.refused_at is None or self._throttle.is_in_doubt:
-            return False
-        return self._clock.now() - delivery.refused_at >= SET_ASIDE_AFTER_S
 
     async def _work(self, place: int) -> None:
         while not (self._is_retired or self._is_let_go):

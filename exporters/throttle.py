@@ -33,7 +33,6 @@ class RouteThrottle:
         self._waits_until = 0.0
         self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
         self._refusing_since = clock.monotonic()
-        self.is_in_doubt = False  # since the last success something failed for which the destination may be to blame
         self._suspects: Counter[int] = Counter()  # errors of each delivery since the last success, by id
 
     def now(self) -> float:
@@ -60,7 +59,6 @@ class RouteThrottle:
         self._failures = self._refusals = 0
         self._shown = None
         self._waits_until = 0.0
-        self.is_in_doubt = False
         self._suspects.clear()
         return recovered
 
