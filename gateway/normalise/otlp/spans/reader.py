@@ -222,15 +222,20 @@ class SpanReader:
         except values.BadValue:
             output = None
         names = tuple(span.attributes)
-        self._usage_spans.append(UsageSpan(names, (span.trace_id, parent), output, usage_of == siblings.MODEL_CALL))
+        self._usage_spans.append(
+            UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == siblings.MODEL_CALL)
+        )
         return True
 
     def _book_usage_spans(self) -> None:
-        unexplained = siblings.without_call(self._usage_spans, self._calls)
-        if repeated := len(self._usage_spans) - len(unexplained):
-            self._outcome.ignored[MERGED] += repeated
-        for span in unexplained:
-            self._show(span.names)
+        unexplained = set(siblings.without_call(self._usage_spans, self._calls))
+        for span in self._usage_spans:
+            if span in unexplained:
+                self._show(span.names)
+            else:
+                self._outcome.ignored[MERGED] += 1
+                because = "repeats the usage of the call beside it"
+                self._outcome.drop(f"span {span.span_id or 'without an id'}", because)
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller = call.record, call.caller

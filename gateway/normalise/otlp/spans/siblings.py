@@ -22,6 +22,7 @@ _Told = tuple[Place, int | None]  # with the output
 class UsageSpan(NamedTuple):
     """A span that tells the usage of the call beside it."""
 
+    span_id: str | None
     names: tuple[str, ...]  # of its attributes
     place: Place
     output: int | None
