@@ -53,6 +53,7 @@ def exposition(
         return Snapshot(
             clock_step_s=step_s,
             clock_held_s=held_s,
+            missed=await storage.ledger.missed(),
             stats=stats,
             installation=installation,
             database=await storage.health(),

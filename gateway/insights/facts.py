@@ -97,6 +97,7 @@ class Facts:
     shapes: Sequence[UnrecognisedShape] = ()
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
+    missed_records: int = 0  # numbers that the ledger has passed over
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
     oldest_transaction_s: float | None = None  # of anybody in the database that they share; None: not known, or none

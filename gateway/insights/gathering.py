@@ -94,6 +94,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         shapes=await _shapes(sources.log),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=sources.log.repeated_ids,
+        missed_records=await sources.ledger.missed(),
         clock_step_s=clock_step_s,
         node_settings=await sources.leases.settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,

@@ -294,6 +294,10 @@ class Ledger:
         """
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
+    async def missed(self) -> int:
+        """How many numbers were passed over, because there was no record under them any more."""
+        return (await self._state())["missed"]
+
     async def whole_since(self) -> int:
         """Hours that begin before this (epoch seconds) may lack records that were gone before they were counted."""
         return (await self._state())["whole"]

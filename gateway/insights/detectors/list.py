@@ -7,6 +7,7 @@ from gateway.insights.detectors import (
     dead_letters,
     doubled_source,
     idle_key,
+    missed_records,
     missing_price,
     moved_clock,
     no_owner,
@@ -30,6 +31,7 @@ DETECTORS: tuple[Detector, ...] = (
     doubled_source, retry_storm, unrecognised_shape, stuck_route,
     unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, crowding_key, statement_stale,
     repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
+    missed_records,
 )  # fmt: skip
 
 # Recommendations tell these now: what they found is gone, and goes from the list.
