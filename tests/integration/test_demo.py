@@ -90,7 +90,7 @@ def test_every_detector_can_be_planted_for() -> None:
     assert {detector.NAME for detector in DETECTORS} == {
         *FOUND_BY.values(), "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
-        "missed_records",
+        "missed_records", "crowding_key",
     }  # fmt: skip
 
 
