@@ -137,8 +137,8 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
 
-    async def watched(topic: str, first: int, last: int) -> Sequence[Entry]:
-        entries = await read(topic, first, last)
+    async def watched(topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+        entries = await read(topic, first, last, whole=whole)
         sizes.append(sum(len(entry.records) for entry in entries))
         return entries
 
