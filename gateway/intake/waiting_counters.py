@@ -32,7 +32,8 @@ from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 
 LOOK_S = 5.0
-MOST_AT_ONCE = 4096  # counters of one submission
+MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
+TURN = 32  # groups that are read between two turns of the event loop
 
 _log = logging.getLogger(__name__)
 
@@ -166,25 +167,27 @@ class WaitingCounters:
         appending.add_done_callback(lambda done: self._appended(done, waiting))
         receipt = await asyncio.shield(appending)
         if self._is_over_full:  # whole, also when the request is given up meanwhile
-            await asyncio.shield(asyncio.ensure_future(self._try_to_release()))
+            await asyncio.shield(asyncio.ensure_future(self._try_to_release(room=True)))
         return receipt
 
-    async def release(self, *, everything: bool = False) -> int:
+    async def release(self, *, everything: bool = False, room: bool = False) -> int:
         """
         Put on record what waited long enough, or need not wait any more; how many counters there were.
 
-        What counted before is taken back if calls of its reporter came since.
+        What counted before is taken back if calls of its reporter came since. With `room` only the oldest go that are
+        beyond what may wait: to look through all of them takes too long for each request.
         """
         released = 0
         async with self._one_at_a_time:
             is_more = True
             while is_more:
                 is_more = await self._read_what_waits()
-                while due := self._due(everything=everything):
+                while due := self._due(everything=everything, room_only=room):
                     await self._put_on_record(due)
                     released += sum(one.items for one in due.values())
                 is_more = is_more and not self._waiting
-            await self._take_backs.take_back()
+            if not room:
+                await self._take_backs.take_back()
         return released
 
     async def _read_what_waits(self) -> bool:
@@ -217,10 +220,10 @@ class WaitingCounters:
     def _is_over_full(self) -> bool:
         return self._items > self._max_items or self._bytes > self._max_bytes
 
-    async def _try_to_release(self) -> None:
+    async def _try_to_release(self, *, room: bool = False) -> None:
         """What cannot be put on record now stays where it is; whoever pushed it out is not refused."""
         try:
-            await self.release()
+            await self.release(room=room)
         except SpoolError as error:
             _log.warning("counters wait on: %s", error, extra={"action": "release_put_off"})
 
@@ -260,13 +263,13 @@ class WaitingCounters:
             for key, one in waiting.items():
                 self._add(key, one)
 
-    def _due(self, *, everything: bool) -> dict[bytes, _Waiting]:
+    def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, _Waiting]:
         """Some of what may go, oldest first."""
         now = self._clock.now()
         due: dict[bytes, _Waiting] = {}
         items, room, room_bytes = 0, self._max_items - self._items, self._max_bytes - self._bytes
         for key, one in self._waiting.items():
-            if items >= MOST_AT_ONCE:
+            if items >= MOST_AT_ONCE or (room_only and room >= 0 and room_bytes >= 0):
                 break
             has_waited = now >= self._not_before and now - one.at >= self._wait_s
             makes_room = room < 0 or room_bytes < 0
@@ -281,7 +284,9 @@ class WaitingCounters:
         records: list[AiRecord] = []
         identities: list[Identity] = []
         points: list[CounterPoint] = []
-        for one in due.values():
+        for place, one in enumerate(due.values(), start=1):
+            if place % TURN == 0:
+                await asyncio.sleep(0)
             group = _groups.decode(one.body)
             for record in group.members():
                 self._shadows.shade(record, one.at)

@@ -452,6 +452,27 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
     run(test, Running(limits=limits))
 
 
+def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others wait: a request that brings one too many must not look through all of them."""
+    asked = []
+    real = Shadows.have_heard
+
+    def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
+        asked.append(reporters)
+        return real(self, reporters, at)
+
+    async def test(running: Running) -> None:
+        families = [Family({}, {"source": "codex", "session": f"s{number}"}) for number in range(60)]
+        for family in families[:-1]:
+            await running.take(counters(family, 1, running.clock.now()))
+        monkeypatch.setattr(Shadows, "have_heard", have_heard)
+        await running.take(counters(families[-1], 1, running.clock.now()))
+        assert len(asked) < len(families) / 2
+        assert 100 >= len(running.counters) == await running.pending()
+
+    run(test, Running(limits={"max_items": 100}))
+
+
 def test_a_request_that_is_given_up_is_kept_whole() -> None:
     """Its counters wait in memory as they do on disk."""
 
