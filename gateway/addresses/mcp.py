@@ -8,6 +8,7 @@ from gateway.http.key_carriage import AS_API_KEY
 from gateway.http.requests import check_json
 from gateway.mcp.endpoint import ask_mcp
 from gateway.mcp.hosts import check_host
+from gateway.mcp.messages import asks_tool
 from gateway.schemas import OBJECT, TEXT, closed
 from spool.registry.scopes import AI_HUB
 
@@ -35,6 +36,7 @@ MCP_ROWS = (
         takes={JSON: OBJECT},
         max_bytes=MAX_BYTES,
         in_turn=True,
+        asks_much=asks_tool,
         gives={200: {JSON: {"anyOf": [_MESSAGE, _FAILURE]}}, 202: {}},
         errors={JSON: {"anyOf": [ERROR, _FAILURE]}},
         refusals=(400, 401, 403, 404, 413, 415, 429, 500, 503),

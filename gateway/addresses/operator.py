@@ -109,6 +109,7 @@ def _call(
     checks_query: bool = True,
     shows: str = WHOLE,
     in_turn: bool = False,
+    asks_much: Callable[[Any], bool] | None = None,
 ) -> OperatorAddress:
     return OperatorAddress(
         methods=(method,),
@@ -127,6 +128,7 @@ def _call(
         checks_query=checks_query,
         shows=shows,
         in_turn=in_turn,
+        asks_much=asks_much,
     )
 
 
@@ -258,7 +260,7 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month"),
 
     _call("POST", "/mcp", USE_ASSISTANTS, assistants.relay_mcp, "Answer a message of an assistant on stdio",
-          takes=assistants.McpLine, in_turn=True),
+          takes=assistants.McpLine, in_turn=True, asks_much=assistants.asks_tool_on_stdio),
 
     _call("GET", "/views", VIEW_COSTS, views.list_views, "List views", lists=view_lists.VIEWS, shows=SLICED),
     _call("POST", "/views", MODIFY_VIEWS_AND_BUDGETS, views.add_view, "Create a view", takes=NewView, status=201,

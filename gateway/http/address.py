@@ -108,6 +108,7 @@ class Address:
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
     takes_idempotency_key: bool = False  # the header, which everywhere else is ignored
     in_turn: bool = False  # it takes memory and processor time: answered in turn, within [answers]
+    asks_much: Callable[[Any], bool] | None = None  # of the body: whether it takes a turn; None: each does
 
     @property
     def status(self) -> int:
@@ -146,6 +147,9 @@ class Address:
     def given_refusals(self) -> Sequence[int]:
         """`refusals`, with those of a question that asks too much."""
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
+
+    def takes_turn(self, body: object) -> bool:
+        return self.in_turn and (self.asks_much is None or self.asks_much(body))
 
     @property
     def operations(self) -> Mapping[str, str]:

@@ -154,6 +154,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
+        takes_turn = row.takes_turn(admitted.body)
         asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
 
         async def work() -> Result:
@@ -166,7 +167,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
         async def work_and_encode() -> Result:
             return await answers.encoded(await work(), status=row.status)
 
-        if row.in_turn:
+        if takes_turn:
             return await services.operators.questions.answer(f"key {bearer.name}", work_and_encode, send)
         return await send(await work())
 

@@ -22,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 RETRY_S = 5
+RECOUNT = "recount"
 
 
 @dataclass(slots=True)
@@ -53,6 +54,17 @@ class Questions:
             async with self._place(section):
                 answer = await _in_time(work, section)
             return await send(answer)
+
+    async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
+        """
+        Recount what is kept: one at a time of all, of each person one that waits before the others of that person.
+
+        It may take minutes, so it has a turn of its own beside that of `who` for questions, no place among them, and
+        answers.max_time is how long it waits alone.
+        """
+        section = self._settings()
+        async with self._turn_of(f"{RECOUNT} of {who}", section), self._turn_of(RECOUNT, section):
+            return await work()
 
     @asynccontextmanager
     async def _turn_of(self, who: str, section: AnswerSettings) -> AsyncIterator[None]:

@@ -76,7 +76,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         async def work_and_encode() -> Result:
             return await encoded(await work(), status=row.status, headers=UNCACHED)
 
-        if row.in_turn:
+        if row.takes_turn(admitted.body):
             return await services.questions.answer(f"person {admitted.actor.name}", work_and_encode, send)
         return await send(await work())
 

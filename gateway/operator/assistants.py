@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.http.requests import Result
+from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.operator.body import RequestBody
@@ -16,6 +17,10 @@ class McpLine(RequestBody):
     line: str
 
 
+def asks_tool_on_stdio(given: McpLine) -> bool:
+    return asks_tool(_message(given))
+
+
 async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
     """Answer with the line to write; null for a notification. No limit is counted."""
     asking = Asking(
@@ -26,5 +31,9 @@ async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
         charge=lambda: None,
         told=lambda *_: None,
     )
-    reply = await answer(request.body.line.encode("utf-8", "replace"), asking)
+    reply = await answer(_message(request.body), asking)
     return {"line": None if reply.body is None else reply.body.decode()}
+
+
+def _message(given: McpLine) -> bytes:
+    return given.line.encode("utf-8", "replace")

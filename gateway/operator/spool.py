@@ -153,9 +153,13 @@ async def verify(request: OperatorRequest[None]) -> Result:
     those that are kept.
     """
     services = request.services
-    books = await services.log.verify()
-    compared = await services.ledger.compare(services.log)
-    return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
+
+    async def recounted() -> dict[str, object]:
+        books = await services.log.verify()
+        compared = await services.ledger.compare(services.log)
+        return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
+
+    return await services.questions.recount(f"person {request.actor.name}", recounted)
 
 
 async def _routes(request: OperatorRequest[Any]) -> list[RouteState]:

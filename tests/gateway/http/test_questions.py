@@ -145,3 +145,31 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
         return rows
 
     assert SETTINGS.max_summed_rows == await questions.answer("ada", work, none)
+
+
+async def test_one_recount_of_all_and_questions_beside_it() -> None:
+    """A recount has no time limit and no place: its person's questions go on, and a person has one in the queue."""
+    questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
+    asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]
+    tasks = [asyncio.create_task(questions.recount(who, work(name))) for who, name in asked]
+    await settle()
+    question = work("question")
+    work.end["question"].set()
+    assert "question" == await questions.answer("ada", question, sent)
+    for name in ("a1", "b", "a2"):
+        work.end[name].set()
+        await settle()
+    assert ["a1", "a2", "b"] == await asyncio.gather(*tasks)
+    assert ["a1", "question", "b", "a2"] == work.begun
+
+
+async def test_a_recount_waits_within_its_time_and_works_beyond_it() -> None:
+    """429 with Retry-After for the second; the first takes as long as there is to count."""
+    questions, work = Questions(lambda: replace(SETTINGS, max_time=0.05)), Work()
+    first = asyncio.create_task(questions.recount("ada", work("a")))
+    await settle()
+    with pytest.raises(Refusal, match="turn of this question") as refused:
+        await questions.recount("bob", work("b"))
+    assert (429, True) == (refused.value.status, bool(refused.value.retry_after_s))
+    work.end["a"].set()
+    assert "a" == await first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -111,3 +112,31 @@ async def test_a_large_message_is_refused(assistant: Assistant) -> None:
     """413 before it is decoded."""
     body = json.dumps({**CALL, "params": {"name": "x" * 300_000}}).encode()
     assert 413 == (await assistant.post(body)).status
+
+
+async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
+    """While a key's tool works, its other messages are answered: what makes a tool work waits for its turn."""
+    questions, name = assistant.serving.app.services.operators.questions, "key assistant"
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await end.wait()
+
+    async def sent(answer: None) -> None:
+        return answer
+
+    held = asyncio.create_task(questions.answer(name, work, sent))
+    await begun.wait()
+    waiting = [
+        asyncio.create_task(assistant.ask("tools/call", {"name": "get_org_context", "arguments": {}})),
+        asyncio.create_task(assistant.ask("resources/read", {"uri": "tollhouse://context"})),
+    ]
+    for method in ("tools/list", "prompts/list", "resources/list", "server/discover"):
+        assert 200 == (await assistant.ask(method)).status
+    assert {} == (await assistant.ask_legacy("ping"))["result"]
+    assert 400 == (await assistant.post(b"no message")).status
+    assert not any(task.done() for task in waiting)
+    end.set()
+    await held
+    assert [200, 200] == [answer.status for answer in await asyncio.gather(*waiting)]

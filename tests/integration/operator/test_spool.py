@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
-from spool.log.values import Entry, Submission
+from spool.log.values import Books, Entry, Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
-from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
 ROUTE = "archive/ai-telemetry"
@@ -326,3 +327,30 @@ async def test_the_books_balance(server: OperatorServer) -> None:
     for path in ("/books", "/verify"):
         books = (await server.ask("GET", path)).payload
         assert (True, [], 2) == (books["balanced"], books["imbalances"], books["routes"][ROUTE]["dead"])
+
+
+@pytest.mark.asyncio
+async def test_books_are_recounted_one_at_a_time(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks; the person who asked for it has other questions answered meanwhile."""
+    await bury(server, 1)
+    log, verify = server.services.log, server.services.log.verify
+    at_work, most = 0, 0
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> Books:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        begun.set()
+        await end.wait()
+        at_work -= 1
+        return await verify()
+
+    monkeypatch.setattr(log, "verify", slowly)
+    people = (ADA, ADA, "bob@example.com")
+    asked = [asyncio.create_task(server.ask("GET", "/verify", by=person)) for person in people]
+    await begun.wait()
+    assert 200 == (await server.ask("GET", "/report")).status
+    end.set()
+    assert [True] * 3 == [answer.payload["balanced"] for answer in await asyncio.gather(*asked)]
+    assert 1 == most
