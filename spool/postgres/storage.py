@@ -21,7 +21,7 @@ from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.log import CACHE_BYTES
 from spool.postgres.migrations import try_to_migrate
-from spool.postgres.registry.follower import Follower, Shared
+from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import open_spool
 from spool.postgres.transfer.tables import tables
@@ -81,7 +81,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             PostgresRegistry(database), secret=secret, clock=options.registry_clock or options.clock
         )
         stack.push_async_callback(registry.close)
-        shared = Shared(
+        shared = FollowedRows(
             registry=registry,
             devices=spool.devices,
             clusters=spool.clusters,

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
+class FollowedRows:
     """What is in memory of rows that several processes write."""
 
     registry: Registry
@@ -45,7 +45,7 @@ class Follower:
     free that answers long questions.
     """
 
-    def __init__(self, shared: Shared, *, look_s: float = LOOK_S) -> None:
+    def __init__(self, shared: FollowedRows, *, look_s: float = LOOK_S) -> None:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0

@@ -23,7 +23,7 @@ from spool.postgres.container_rows import PostgresContainerRows
 from spool.postgres.database import POOL, Connection, Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
-from spool.postgres.registry.follower import REST_EVERY, Follower, Shared
+from spool.postgres.registry.follower import REST_EVERY, FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams
 from spool.registry.operators import Actor
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Node:
-    def __init__(self, database: Database, shared: Shared) -> None:
+    def __init__(self, database: Database, shared: FollowedRows) -> None:
         self.database = database
         self.shared = shared
         self.follower = Follower(shared, look_s=0.01)
@@ -57,7 +57,7 @@ async def opened(database: Database, clock: MovedClock) -> Node:
     await migrate(database)
     streams = await PostgresStreams.open(database, clock)
     rows, contents = PostgresContainerRows(database), PostgresContents(database)
-    shared = Shared(
+    shared = FollowedRows(
         registry=await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock),
         devices=await DeviceTable.open(PostgresDevices(database)),
         clusters=await ClusterTable.open(PostgresClusters(database), clock=clock),
