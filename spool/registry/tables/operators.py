@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
-from spool.registry.fair_turns import FairTurns
+from spool.registry.named_turns import NamedTurns
 from spool.registry.operators import (
     LINK_LIFE_S,
     NOBODY,
@@ -44,7 +44,7 @@ class OperatorTable:
         self._changes = changes
         self._pepper = changes.secret("sessions and links")
         # A guess costs 32 MiB and a fraction of a second: at most two at a time.
-        self._guesses = FairTurns(2)
+        self._guesses = NamedTurns(2)
 
     async def all(self) -> Sequence[Operator]:
         return await self._changes.read(lambda rows: rows.operators())

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class FairTurns:
+class NamedTurns:
     """At most `limit` run at once. Who waits longest goes first within a name; names take turns."""
 
     def __init__(self, limit: int) -> None:

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from spool.registry.fair_turns import FairTurns
+from spool.registry.named_turns import NamedTurns
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_names_take_turns() -> None:
     """One who asks fifty times has one turn before another name has its first; who gives up gives his turn on."""
-    turns, order, go = FairTurns(1), [], asyncio.Event()
+    turns, order, go = NamedTurns(1), [], asyncio.Event()
 
     async def work(name: str) -> None:
         async with turns.turn(name):
@@ -31,7 +31,7 @@ async def test_names_take_turns() -> None:
 
 async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
     """Cancelled after it was given and before it ran."""
-    turns = FairTurns(1)
+    turns = NamedTurns(1)
 
     async def work() -> None:
         async with turns.turn("a"):
