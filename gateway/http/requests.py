@@ -61,7 +61,7 @@ class KeyRequest(AdmittedRequest[Body]):
     @property
     def actor(self) -> Actor:
         """The key, for the audit list; what it changes is not kept once it has ended."""
-        return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects)
+        return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
         return await self.page(listed, rows, secret=self.services.operators.cursor_secret)

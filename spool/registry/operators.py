@@ -34,12 +34,14 @@ class Actor:
     """
     Who changes something, and from where, as the audit list shows it.
 
-    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it.
+    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it. `is_key`: no
+    person, so that it has a share of what is one for all (spool.registry.shared.makers).
     """
 
     name: str
     address: str
     expects: tuple[Expectation, ...] = field(default=(), compare=False, repr=False)
+    is_key: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

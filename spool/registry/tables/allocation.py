@@ -42,6 +42,7 @@ from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.shared.makers import NAMESPACES, check_share, forget_maker, note_maker
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class AllocationTable:
             self.namespace(id)
 
     async def create_namespace(self, id: str, *, name: str, description: str, most: int, actor: Actor) -> Namespace:
-        """NotAllowed when there are `most`."""
+        """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         made = Namespace(
             id=allocation.checked_namespace_id(id),
@@ -105,7 +106,9 @@ class AllocationTable:
                 raise AlreadyThere(f"there is a namespace {id!r}")
             if len(kept.namespaces) >= most:
                 raise NotAllowed(f"there are {most} namespaces (allocation.max_namespaces); delete one")
+            check_share(rows, NAMESPACES, kept.namespaces, most, actor)
             rows.put_document(NAMESPACE_KIND, id, stored(made))
+            note_maker(rows, NAMESPACES, id, actor)
             rows.add_audit(now, actor, "allocation_namespace.create", id, after=stored(made))
             return _all(rows)
 
@@ -152,6 +155,7 @@ class AllocationTable:
                 raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
             _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
             rows.delete_document(NAMESPACE_KIND, id)
+            forget_maker(rows, NAMESPACES, id)
             rows.add_audit(now, actor, "allocation_namespace.delete", id, before=stored(before))
             return _all(rows)
 

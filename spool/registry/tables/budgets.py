@@ -22,6 +22,7 @@ from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.shared.makers import BUDGETS, check_share, forget_maker, note_maker
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import View
@@ -83,7 +84,7 @@ class BudgetTable:
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
     async def create(self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor) -> SpendBudget:
-        """NotAllowed when there are `most`."""
+        """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         drafted = budgets.checked_budget(draft, now=now)
         _check_owners(drafted, known)
@@ -94,8 +95,10 @@ class BudgetTable:
             kept = _all(rows)
             if len(kept) >= most:
                 raise NotAllowed(f"there are {most} budgets (budgets.max); delete one")
+            check_share(rows, BUDGETS, kept, most, actor)
             _check_place(rows, kept, budget)
             rows.put_document(KIND, id, budgets.stored(budget))
+            note_maker(rows, BUDGETS, id, actor)
             rows.add_audit(now, actor, "budget.create", id, after=_shown(budget, DRAFTED))
             return budget
 
@@ -143,6 +146,7 @@ class BudgetTable:
         def work(rows: RegistryRows) -> None:
             before = _found(_all(rows), id)
             rows.delete_document(KIND, id)
+            forget_maker(rows, BUDGETS, id)
             for alerts in _alerts(rows).values():
                 if alerts.budget_id == id:
                     rows.delete_document(budget_alerts.KIND, alerts.id)

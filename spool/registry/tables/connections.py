@@ -20,6 +20,7 @@ from spool.registry.connections import (
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared import makers
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import CONNECTIONS
 
@@ -57,7 +58,11 @@ class ConnectionTable:
     async def create(
         self, draft: ConnectionDraft, *, id: str | None = None, most: int, actor: Actor
     ) -> BillingConnection:
-        """A new connection under its own new id or a given one; NotAllowed when there are `most`."""
+        """
+        A new connection under its own new id or a given one.
+
+        NotAllowed when there are `most`, or a key made as many as it leaves free.
+        """
         id = new_connection_id() if id is None else checked_connection_id(id)
         return await self._add(id, checked_connection(draft), actor, most)
 
@@ -90,6 +95,7 @@ class ConnectionTable:
         def work(rows: RegistryRows) -> None:
             before = _read(rows, id)
             rows.delete_connection(id)
+            makers.forget_maker(rows, makers.CONNECTIONS, id)
             was = {"name": before.name, "cloud_provider": before.cloud_provider}
             rows.add_audit(self._changes.clock.now(), actor, "connection.delete", id, before=was)
 
@@ -103,10 +109,13 @@ class ConnectionTable:
             known = rows.connections()
             if most is not None and len(known) >= most:
                 raise NotAllowed(f"there are {most} billing connections (billing.max_connections); delete one")
+            if most is not None:
+                makers.check_share(rows, makers.CONNECTIONS, [each.id for each in known], most, actor)
             if any(each.id == id for each in known):
                 raise AlreadyThere(f"there is a billing connection with the id {id!r}")
             _check_name(rows, connection)
             rows.put_connection(connection)
+            makers.note_maker(rows, makers.CONNECTIONS, id, actor)
             rows.add_audit(now, actor, "connection.create", id, after=asdict(draft))
             return connection
 

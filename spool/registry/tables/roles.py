@@ -14,6 +14,7 @@ from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, R
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.shared.makers import ROLES, check_share, forget_maker, note_maker
 from spool.registry.texts import check_dimensions
 
 _SHOWN = 10  # holders of a role that a message names
@@ -71,7 +72,7 @@ class RoleTable:
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """NotAllowed when there are as many as may be."""
+        """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         drafted = roles.checked_role_draft(draft, limits)
         check_dimensions(roles.dimensions(drafted), known)
@@ -82,9 +83,11 @@ class RoleTable:
             kept = _all(rows)
             if len(kept) >= limits.most:
                 raise NotAllowed(f"there are {limits.most} roles (roles.max); delete one")
+            check_share(rows, ROLES, kept, limits.most, actor)
             _check_name(kept, role)
             _check_rights_that_remain(rows, kept, {**kept, id: role}, asker)
             rows.put_document(KIND, id, roles.stored(role))
+            note_maker(rows, ROLES, id, actor)
             rows.add_audit(now, actor, "role.create", id, after=_shown(role, DRAFTED))
             return role
 
@@ -141,6 +144,7 @@ class RoleTable:
                     " and take them out of this one first"
                 )
             rows.delete_document(KIND, id)
+            forget_maker(rows, ROLES, id)
             rows.add_audit(self._changes.clock.now(), actor, "role.delete", id, before=_shown(before, DRAFTED))
 
         await self._changes.change(work, lambda _: self._forget(id))

@@ -13,6 +13,7 @@ from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS
+from spool.registry.shared.makers import VIEWS, check_share, forget_maker, note_maker
 from spool.registry.texts import check_dimensions
 from spool.registry.views import DIMENSIONAL, DRAFTED, KIND, View, ViewDraft
 
@@ -57,7 +58,7 @@ class ViewTable:
         return next((view for view in self._views.values() if view.name.casefold() == wanted), None)
 
     async def create(self, draft: ViewDraft, *, known: Collection[str], most: int, actor: Actor) -> View:
-        """NotAllowed when there are `most`."""
+        """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         drafted = views.checked_view(draft)
         check_dimensions(views.dimensions(drafted), known)
@@ -67,8 +68,10 @@ class ViewTable:
             kept = _all(rows)
             if len(kept) >= most:
                 raise NotAllowed(f"there are {most} views (views.max); delete one")
+            check_share(rows, VIEWS, kept, most, actor)
             _check_name(kept, view)
             rows.put_document(KIND, view.id, views.stored(view))
+            note_maker(rows, VIEWS, view.id, actor)
             rows.add_audit(now, actor, "view.create", view.id, after=_shown(view, DRAFTED))
             return view
 
@@ -117,6 +120,7 @@ class ViewTable:
             if budgets:
                 raise NotAllowed(f"budgets hang on this view: {', '.join(sorted(budgets))}; delete or move them first")
             rows.delete_document(KIND, id)
+            forget_maker(rows, VIEWS, id)
             rows.add_audit(self._changes.clock.now(), actor, "view.delete", id, before=_shown(before, DRAFTED))
 
         await self._changes.change(work, lambda _: self._forget(id))

@@ -33,7 +33,7 @@ REGION = b"Dimensions: {Region: {Rules: [{Type: GroupBy, Source: provider}]}}"
 BY_SERVICE = b'Dimensions: {Owner: {Rules: [{Type: GroupBy, Source: "tag:service"}]}}'
 NOTHING = b"Dimensions: {}"
 WRONG = b"Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}, {Type: Grop}]}}"
-SMALL = AllocationSettings(max_versions=2, max_namespaces=2, max_jobs=3, max_definition_bytes=2048)
+SMALL = AllocationSettings(max_versions=2, max_namespaces=3, max_jobs=3, max_definition_bytes=2048)
 
 
 class Manager:

@@ -170,7 +170,7 @@ async def test_what_is_refused(serving: Serving, change: dict[str, Any], said: s
 
 async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
     """At each edge: what is allowed passes, one more is refused and names the setting."""
-    serving = await serve(config=Config(roles=RoleSettings(max=2, max_members=2, max_filters=2, max_values=3)))
+    serving = await serve(config=Config(roles=RoleSettings(max=3, max_members=2, max_filters=2, max_values=3)))
     manager = await Manager.of(serving)
     team = {"dimension": "team", "values": ["a", "b"]}
     model = {"dimension": "model", "values": ["m"]}

@@ -137,8 +137,8 @@ async def test_what_is_no_view_is_refused(serving: Serving, change: dict[str, An
 
 
 async def test_there_are_as_many_views_as_the_setting_says(serve: Serve) -> None:
-    """One more is refused with the name of the setting; a name that is taken is refused, too."""
-    serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=2)))
+    """One more of a key is refused with the name of the setting; a name that is taken is refused, too."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=3)))
     manager = await Manager.of(serving)
     await manager.create()
     status, said = await manager.ask("POST", ALL, {**NEW, "name": "SEARCH"})

@@ -1,0 +1,58 @@
+"""
+Which key made a row of a table that is one for all keys: a document for each such row, none for what a person made.
+
+No key makes more rows than it leaves free; see `spool.shares`. People have all that is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from spool.errors import NotAllowed
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+from spool.shares import may_add
+
+VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
+NAMESPACES = "allocation.max_namespaces"
+
+
+def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
+    """NotAllowed if a key made as many of the ids that are `there` as it leaves free of `most`."""
+    if not actor.is_key:
+        return
+    own = Counter(owners(rows, limit, there))[actor.name]
+    if not may_add(own, len(there), 1, most):
+        raise refused(limit, own, most)
+
+
+def refused(limit: str, own: int, most: int) -> NotAllowed:
+    return NotAllowed(
+        f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete one, or let an"
+        " operator make it"
+    )
+
+
+def note_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
+    if actor.is_key:
+        rows.put_document(_kind(limit), id, {"key": actor.name})
+
+
+def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
+    rows.delete_document(_kind(limit), id)
+
+
+def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
+    """The key that made a row, by the row's id."""
+    return {id: str(body["key"]) for id, body in rows.documents(_kind(limit)).items()}
+
+
+def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
+    """The key of each row that is there, "" for what a person made."""
+    made = makers(rows, limit)
+    return (made.get(id, "") for id in there)
+
+
+def _kind(limit: str) -> str:
+    return f"made by key: {limit}"

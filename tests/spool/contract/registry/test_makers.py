@@ -1,0 +1,92 @@
+"""Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from spool.errors import NotAllowed
+from spool.registry.budgets import BudgetDraft
+from spool.registry.connections import ConnectionDraft
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.views import ViewDraft
+from tests.spool.contract.conftest import RegistryOpener
+
+ADA = Actor("ada@example.com", "local")
+FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2", is_key=True)
+KNOWN = ("model", "team")
+MOST = 4  # and as many places has each table here
+
+pytestmark = pytest.mark.asyncio
+
+Make = Callable[[str, Actor], Awaitable[str]]
+Delete = Callable[[str], Awaitable[None]]
+
+
+async def views(registry: Registry) -> tuple[Make, Delete]:
+    async def make(name: str, by: Actor) -> str:
+        draft = ViewDraft(name=name, principal_dimension="model")
+        return (await registry.views.create(draft, known=KNOWN, most=MOST, actor=by)).id
+
+    return make, lambda id: registry.views.delete(id, actor=ADA)
+
+
+async def budgets(registry: Registry) -> tuple[Make, Delete]:
+    draft = ViewDraft(name="all", principal_dimension="model")
+    view = registry.views.named("all") or await registry.views.create(draft, known=KNOWN, most=1, actor=ADA)
+
+    async def make(name: str, by: Actor) -> str:
+        draft = BudgetDraft(name=name, view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+        return (await registry.budgets.create(draft, known=KNOWN, most=MOST, actor=by)).id
+
+    return make, lambda id: registry.budgets.delete(id, actor=ADA)
+
+
+async def connections(registry: Registry) -> tuple[Make, Delete]:
+    async def make(name: str, by: Actor) -> str:
+        draft = ConnectionDraft(name=name, cloud_provider="x")
+        return (await registry.connections.create(draft, most=MOST, actor=by)).id
+
+    return make, lambda id: registry.connections.delete(id, actor=ADA)
+
+
+async def roles(registry: Registry) -> tuple[Make, Delete]:
+    async def make(name: str, by: Actor) -> str:
+        draft = RoleDraft(name=name, data_access=FULL)
+        return (await registry.roles.create(draft, known=KNOWN, limits=RoleLimits(most=MOST), actor=by)).id
+
+    return make, lambda id: registry.roles.delete(id, actor=ADA)
+
+
+async def namespaces(registry: Registry) -> tuple[Make, Delete]:
+    async def make(name: str, by: Actor) -> str:
+        made = await registry.allocation.create_namespace(name, name=name, description="", most=MOST, actor=by)
+        return made.id
+
+    return make, lambda id: registry.allocation.delete_namespace(id, actor=ADA)
+
+
+@pytest.mark.parametrize("table", [views, budgets, connections, roles, namespaces])
+async def test_one_key_leaves_room_for_another(
+    open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
+) -> None:
+    """Also after a restart. What is deleted is free again, and a person has what is left."""
+    registry = await open_registry()
+    make, _ = await table(registry)
+    first = await make("a", FLEET)
+    await make("b", FLEET)
+    await registry.close()
+    make, delete = await table(await open_registry())
+    with pytest.raises(NotAllowed, match="no key makes more than it leaves free"):
+        await make("c", FLEET)
+    await make("c", OTHER)
+    with pytest.raises(NotAllowed, match="no key makes more"):
+        await make("d", OTHER)
+    await delete(first)
+    await make("e", ADA)
+    await make("f", ADA)
+    with pytest.raises(NotAllowed, match="there are 4"):
+        await make("g", ADA)
