@@ -439,7 +439,7 @@ class ReconciliationSettings:
 
     tolerance_money: Decimal = setting(
         Decimal("0.5"),
-        "percent of the billed money by which a settled day may differ, at least a cent for each row",
+        "percent of the billed money by which a settled day may differ, at least a cent beside what the bill rounds",
     )
     tolerance_tokens: Decimal = setting(Decimal(1), "percent of the billed tokens by which a settled day may differ")
     settle: Duration = setting(

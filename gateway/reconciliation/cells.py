@@ -83,8 +83,8 @@ class Split:
     Both sides of all cells, and the parts of the difference.
 
     `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was billed for
-    them; what was billed without telling meters apart is WHOLE in all three. Of `worth`, `counted_in` is of each region
-    that the ledger tells, `billed_in` of each that the statement does.
+    them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in all. Of `worth`,
+    `counted_in` is of each region that the ledger tells, `billed_in` of each that the statement does.
     """
 
     levels: Levels
@@ -96,6 +96,7 @@ class Split:
     worth: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     sold: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    lines: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
@@ -186,6 +187,7 @@ def _add_sides(
         found.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
             found.paid[cell, amount.meter] += amount.amount
+            found.lines[cell, amount.meter] += 1
         else:
             found.parts[OTHER, cell, amount.meter] += amount.amount
 

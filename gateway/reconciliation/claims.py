@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gateway.reconciliation.cells import RATE, VOLUME, Entry, Split
+from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
 from gateway.reconciliation.rate_series import of_model
 from gateway.reconciliation.sides import Cell
 
@@ -19,7 +19,8 @@ MOST_NAMES = 20  # of models, keys or regions that a claim lists
 class Claim:
     """
     A cause and its share of the difference. `amount` and `tokens` are billed less counted; `moved` is the same without
-    regard to sign, day by day, and halved where days only exchange: the size of the cause.
+    regard to sign, day by day, and halved where days only exchange: the size of the cause. `is_of_tokens`: it is
+    about tokens or their prices, and not about other lines of a bill.
     """
 
     cause: str
@@ -35,6 +36,7 @@ class Claim:
     regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     since: int = 0  # the day from which it holds; 0: from the first
+    is_of_tokens: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class Case:
     """
     What the tests look at. `key_tokens`: billed tokens by key, and by day and model, of keys that no key of ours is
     known for; `own_keys`: tokens by day of our keys that none of the provider is known for. `hours`: counted tokens by
-    hour, also of a day before and after. `rows`: of money, in the statement.
+    hour, also of a day before and after. `precision`: by day, the last digit in which the statement writes amounts.
     """
 
     split: Split
@@ -51,7 +53,7 @@ class Case:
     own_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
     days: tuple[int, ...] = ()
-    rows: int = 0
+    precision: Mapping[int, int] = field(default_factory=dict)
 
     def models(self) -> list[str]:
         return sorted({cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)})
@@ -108,7 +110,7 @@ class Left:
         amount = tokens = 0
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
-        taken = False
+        taken, parts = False, set()
         for entry in entries:
             part, cell, meter = entry
             share = self.amounts.pop(entry, None)
@@ -116,6 +118,7 @@ class Left:
             if share is None and moved_tokens is None:
                 continue
             taken = True
+            parts.add(part)
             amount += share or 0
             tokens += moved_tokens or 0
             by_cell[cell] += share or 0
@@ -137,4 +140,5 @@ class Left:
             regions=tuple(sorted(regions)[:MOST_NAMES]),
             by_cell=dict(by_cell),
             since=since,
+            is_of_tokens=parts != {OTHER},
         )

@@ -9,6 +9,7 @@ from decimal import Decimal
 from operator import attrgetter
 
 from gateway.reconciliation.causes.list import claims
+from gateway.reconciliation.causes.rest import last_digit
 from gateway.reconciliation.cells import PARTS, Prices, Split, split
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, family, levels_of, named_alike, one_source
@@ -27,15 +28,18 @@ Naming = Callable[[Cell], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """A day differs beyond percentages of what was billed; of money at least beyond a cent for each row of it."""
+    """A day differs beyond percentages of what was billed, and beyond a cent besides what the bill rounds."""
 
     money: Decimal = Decimal("0.5")
     tokens: Decimal = Decimal(1)
 
-    def holds(self, line: Line, rows: int) -> bool:
-        allowed = max(CENT * rows, abs(line.billed) * self.money / 100)
+    def holds(self, line: Line, claimed: int) -> bool:
+        """`claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside."""
+        share = abs(line.billed) * self.money / 100
         of_tokens = line.billed_tokens * self.tokens / 100
-        return abs(line.difference) <= allowed and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
+        difference = abs(line.difference - line.causes.get("rounding", 0))
+        is_within = difference <= max(CENT, share) and claimed <= share
+        return is_within and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,6 +166,10 @@ def compare(facts: BothSides) -> Reconciliation:
         metered=compared & set(of_tokens),
         imputed=not of_money,
     )
+    digits = {
+        source: last_digit(row.amount for row in amounts if row.source == source)
+        for source in {row.source for row in amounts}
+    }
     case = Case(
         split=found,
         left=Left(found),
@@ -169,7 +177,7 @@ def compare(facts: BothSides) -> Reconciliation:
         own_keys=own_keys,
         hours=facts.hours,
         days=tuple(sorted(compared)),
-        rows=len(amounts),
+        precision={day: digits[source] for day, source in of_money.items() if source in digits},
     )
     claimed = claims(case)
     days = _lines(found, claimed, lambda cell: str(cell.day))
@@ -178,13 +186,11 @@ def compare(facts: BothSides) -> Reconciliation:
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
         line.where = keys.where(line.name)
-    rows_of: dict[str, int] = defaultdict(int)
-    for row in amounts:
-        rows_of[str(row.day)] += 1
+    largest = _largest_claims(claimed)
     return Reconciliation(
         provider=facts.provider,
         total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
-        days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, rows_of[str(day)])
+        days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
               for day, state in sorted(states.items())],
         models=sorted(models.values(), key=_largest),
         keys=sorted(by_key.values(), key=_largest) if found.levels.key else (),
@@ -301,9 +307,23 @@ def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str,
     return lines
 
 
-def _with_state(line: Line, state: str, tolerance: Tolerance, rows: int) -> Line:
+def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
+    """By day, the most that a cause has of the day's tokens or prices; what is rounded away is none."""
+    largest: dict[int, int] = defaultdict(int)
+    for claim in claimed:
+        if claim.cause == "rounding" or not claim.is_of_tokens:
+            continue
+        of_day: dict[int, int] = defaultdict(int)
+        for cell, amount in claim.by_cell.items():
+            of_day[cell.day] += amount
+        for day, amount in of_day.items():
+            largest[day] = max(largest[day], abs(amount))
+    return largest
+
+
+def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int) -> Line:
     if state == AGREES:
-        state = AGREES if tolerance.holds(line, rows) else DIFFERS
+        state = AGREES if tolerance.holds(line, claimed) else DIFFERS
     line.state = state
     return line
 

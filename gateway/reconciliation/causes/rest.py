@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import isqrt
 
-from gateway.reconciliation.cells import OTHER, OWN
+from gateway.reconciliation.cells import OTHER, OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
-from gateway.reconciliation.wording import named
+from gateway.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
 _NAMED = frozenset({"tax", "credit", "discount", "rounding"})
-CENT = UNIT // 100
-LEAST_SHARE = 2000  # one in so many dollars is rounding
+LEAST_SHARE = 10_000  # one in so many dollars of a bill may be rounding
+COARSEST, FINEST = UNIT // 100, UNIT // 10**9  # the last digit of amounts: a cent, and the noise of binary numbers
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:
@@ -43,17 +44,41 @@ def own_price(case: Case) -> Iterator[Claim]:
 
 
 def rounding(case: Case) -> Iterator[Claim]:
-    """What is left is as small as rounding every row of the statement would be."""
-    amounts = case.left.amounts
-    size = sum(map(abs, amounts.values()))
-    if not size or size > max(CENT * case.rows // 2, abs(case.split.billed_total) // LEAST_SHARE):
+    """
+    Rates that are as small as the last digit of the amounts that were billed, where no tokens are apart.
+
+    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it grows with
+    the root of the lines alone: what is more has another cause, but for a small share of a large bill.
+    """
+    left, split = case.left, case.split
+    apart = {split.levels.coarse(cell) for cell, _ in left.extra}
+    entries, lines, last = [], 0, 0
+    for entry in left.of(RATE):
+        _, cell, meter = entry
+        of_entry, digit = max(1, split.lines.get((cell, meter), 0)), case.precision.get(cell.day, FINEST)
+        if cell not in apart and 2 * abs(left.amounts[entry]) <= digit * of_entry:
+            entries.append(entry)
+            lines, last = lines + of_entry, max(last, digit)
+    if abs(sum(left.amounts[entry] for entry in entries)) > max(
+        last * isqrt(lines), abs(split.billed_total) // LEAST_SHARE
+    ):
         return
-    claim = case.left.take(
+    claim = left.take(
         "rounding",
-        [*amounts],
+        entries,
         sure=WEAK,
-        evidence=f"all that is left is less than a cent for each of {case.rows:,} rows of the statement",
+        evidence=f"the tokens agree, and no amount is further apart than half of the last digit, {dollars(last)}, of "
+        f"each of its lines: {lines:,} in all",
         advice="Nothing is wrong.",
     )
     if claim is not None:
         yield claim
+
+
+def last_digit(amounts: Iterable[int]) -> int:
+    """The last digit in which all these amounts are written, in units: of a cent at most."""
+    digit: int = COARSEST
+    for amount in amounts:
+        while digit > FINEST and amount % digit:
+            digit //= 10
+    return digit

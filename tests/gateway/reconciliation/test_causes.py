@@ -84,7 +84,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     """What is claimed, what is left, and the difference."""
     tokens, money, counted = sides
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
-    case = Case(split=parts, left=Left(parts), days=tuple(DAYS), rows=0, **fields)
+    case = Case(split=parts, left=Left(parts), days=tuple(DAYS), **fields)
     return claims(case), case.left.unexplained, parts.billed_total - parts.counted_total
 
 
