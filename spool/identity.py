@@ -131,6 +131,11 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
 
 
+def of_call_id(source: str, call_id: str) -> bytes:
+    """A name for a call by an id that a source gives the call, where each of its reports has an id of its own, too."""
+    return digest(5, source, "call", call_id)
+
+
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
     A name for an answer by an id that some reports take for the provider's and others for one that attempts share.

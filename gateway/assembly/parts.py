@@ -27,6 +27,7 @@ from gateway.assembly.limits import role_limits, shares
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
+from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.digests import digests
 from gateway.configuration.in_effect import in_effect
 from gateway.configuration.kept_tags import kept_tags
@@ -121,6 +122,7 @@ class Assembler:
         return Options(
             keep_attributes=frozenset(config.privacy.keep_attributes),
             keep_tags=kept_tags(config),
+            counted=counted_sources(config),
             host_id=config.devices.host_id,
             max_items=config.server.max_items,
         )

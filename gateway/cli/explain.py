@@ -20,6 +20,7 @@ from gateway.cli import configured, data_option
 from gateway.cli.operator.client import OperatorClient, nobody_named, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
+from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
@@ -129,6 +130,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     options = Options(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=kept_tags(config),
+        counted=counted_sources(config),
         max_items=MOST_ITEMS,
         explain=why,
     )

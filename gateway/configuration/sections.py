@@ -552,7 +552,11 @@ class OidcSettings:
 class SourceSettings:
     """One source of records by its name, such as `claude_code` or `litellm`."""
 
-    count: bool = setting(True, "false: its records are kept and shown, but neither summed nor sent")
+    count: bool = setting(
+        True,
+        "false: its records are kept and shown, but neither summed nor sent. true, written down: counters of "
+        "Cursor and of inference servers count, too, which else repeat calls",
+    )
     signing_secret_file: Path | None = setting(
         None, "of helicone alone: webhooks that are not signed with this secret are refused"
     )

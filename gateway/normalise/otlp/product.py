@@ -167,6 +167,9 @@ class LogDialect:
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
+    own_id: Names = ()  # ids that the source gives each report, unlike those of calls
+    call_id: Names = ()  # ids of the call that every report of it knows, as a further name of it
+    is_free: Callable[[Attributes], bool] = lambda attributes: False  # says that the call is not billed
     own_span: bool = False  # trace and span id are those of the call, not of what encloses it
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
@@ -200,6 +203,7 @@ class LogEvent:
     failed: bool = False
     timed: bool = True  # its duration_ms is that of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
+    adds_to_call: bool = False  # to that of another event: its own id is not the call's
 
 
 class LogTwins(Protocol):
@@ -229,6 +233,8 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
+    model: Names = ()  # before those of the conventions
+    repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
 
 
 class TakeItem(Protocol):
@@ -266,7 +272,7 @@ class Product:
     quotes_metadata: bool = False  # it writes their values as JSON
     tag_lists: Names = ()  # attributes that hold several tags without values
 
-    # Who called, where names mean it in this product alone.
+    # Who called, where names mean it in this product alone: on an item, else on its resource.
     user: Names | None = None  # None: the names that every product may use
     session: Names | None = None
     tags: Mapping[str, Names] = field(default_factory=dict)

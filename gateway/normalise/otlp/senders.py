@@ -56,6 +56,8 @@ class Senders:
         shape = shape_of(attributes)
         caller = nearest(caller_of(attributes, shape, product), self.caller)
         record.user, record.team, record.session = caller.user, caller.team, caller.session
+        if record.user is None and product.user is not None:
+            record.user = semconv.first_text(resource.attributes, product.user)
         record.api_key = caller.api_key
         record.tags = self.tags_of(product, record.user, attributes, shape)
 
@@ -65,7 +67,8 @@ class Senders:
         """The tags of an item: its resource's, its product's, those of every product; later ones win."""
         tags = self.tags.copy()
         if product.tags or product.installation is not None:
-            self._outcome.left_out += _add_product_tags(tags, product, user, attributes)
+            of_resource = {} if self._resource is None else self._resource.attributes
+            self._outcome.left_out += _add_product_tags(tags, product, user, attributes, of_resource)
         if shape.named_tags or shape.metadata or self._keep:
             self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
         if shape.names_end_user and (end_user := end_user_of(attributes, user)) is not None:
@@ -78,10 +81,14 @@ def _add_product_tags(
     product: Product,
     user: str | None,
     attributes: Attributes,
+    of_resource: Attributes,
 ) -> int:
     left_out = 0
     for tag, names in product.tags.items():
-        if (value := semconv.first_text(attributes, names)) is not None:
+        value = semconv.first_text(attributes, names)
+        if value is None:
+            value = semconv.first_text(of_resource, names)
+        if value is not None:
             left_out += not tag_rules.put(tags, tag, value)
     if product.installation is not None:
         installation = values.text(attributes.get(product.installation))

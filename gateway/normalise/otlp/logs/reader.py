@@ -13,7 +13,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.names import FIELD_NAMES
-from gateway.normalise.otlp.product import LogEvent, LogTwins, Product, TokenNames
+from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
@@ -22,7 +22,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import of_call
+from spool.identity import of_call, of_call_id
 from spool.record import Inference
 
 TURN = 2048  # calls to book without a pause
@@ -111,8 +111,11 @@ class LogReader:
             response_id=semconv.first_text(attributes, dialect.response_id),
             shared_id=semconv.first_text(attributes, dialect.shared_id),
             span=dialect.own_span,
+            own_id=semconv.first_text(attributes, dialect.own_id),
             sequence=values.text(attributes.get("event.sequence")),
         )
+        if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
+            identity = identity._replace(also=(of_call_id(product.source, call_id),))
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
 
@@ -128,10 +131,12 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
     if cost == "0" and dialect.zero_cost_is_unknown and tokens and not failed:
         cost = None
+    if dialect.is_free(attributes):
+        cost = "0"
     call = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
         id=b"",
         source=product.source,
-        request_id=semconv.first_text(attributes, FIELD_NAMES["request_id"]),
+        request_id=semconv.first_text(attributes, _request_id_names(event)),
         trace_id=record.trace_id,
         span_id=record.span_id,
         start_time=_start(record, event),
@@ -150,6 +155,10 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     return call
 
 
+def _request_id_names(event: LogEvent) -> Names:
+    return FIELD_NAMES["request_id"] if event.adds_to_call else (*FIELD_NAMES["request_id"], *event.dialect.own_id)
+
+
 def _start(record: LogRecord, event: LogEvent) -> int | None:
     """The end less the duration; the end itself when there is none, or when it is longer than all time."""
     if record.time is None or not event.timed:
@@ -163,7 +172,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
     dialect, attributes = event.dialect, record.attributes
     told_by = semconv.region_name(attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider)
     tables = {
-        "request_id": FIELD_NAMES["request_id"],
+        "request_id": _request_id_names(event),
         "request_model": dialect.model,
         "response_model": dialect.response_model,
         "provider": dialect.provider,

@@ -44,9 +44,10 @@ class PointReader:
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
+        self._counted = options.counted
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        self._counted: dict[str, str] = {}  # by kind of token: the family of the meter that counts it
+        self._counted_by: dict[str, str] = {}  # by kind of token: the family of the meter that counts it
 
     def take(self, place: int, point: Point) -> None:
         """Every point ends up in exactly one term of the books."""
@@ -114,9 +115,9 @@ class PointReader:
             return False
         meter = (point.resource, point.scope)
         if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
-            self._meter, self._counted = meter, {}
+            self._meter, self._counted_by = meter, {}
         family = TOKEN_USAGE if point.name == TOKEN_USAGE else INFERENCE_USAGE
-        return self._counted.setdefault(token_type, family) != family
+        return self._counted_by.setdefault(token_type, family) != family
 
     def _keep(self, point: Point, product: Product, family: MetricFamily, token_type: str | None) -> None:
         value: int | Decimal
@@ -128,9 +129,10 @@ class PointReader:
             id=b"",
             source=product.source,
             name=point.name,
-            model=_model(point),
+            model=_model(point, family),
             token_type=token_type,
             unit=family.unit,
+            shadow=family.repeats_calls and product.source not in self._counted,
         )
         self._senders.sign(record, product, point.resource, point.attributes)
         series = self._series.of(point)
@@ -153,8 +155,8 @@ def _sender(point: Point) -> Product:
     return marked if sender is OTEL and marked is not None and marked.marks_points else sender
 
 
-def _model(point: Point) -> str | None:
-    return semconv.first_text(point.attributes, MODEL)
+def _model(point: Point, family: MetricFamily) -> str | None:
+    return semconv.first_text(point.attributes, (*family.model, *MODEL) if family.model else MODEL)
 
 
 def _token_type(family: MetricFamily, point: Point) -> str | None:

@@ -14,6 +14,7 @@ from gateway.normalise.otlp.products.assistants import (
     codex,
     copilot_chat,
     copilot_cli,
+    cursor,
     gemini_cli,
     goose,
     opencode,
@@ -86,6 +87,7 @@ PRODUCTS: tuple[Product, ...] = (
     opencode.PRODUCT,
     pi.PRODUCT,
     cline.PRODUCT,
+    cursor.PRODUCT,
     copilot_chat.PRODUCT,
     OTEL,
 )

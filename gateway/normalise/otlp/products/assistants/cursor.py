@@ -1,0 +1,81 @@
+"""
+Cursor's export from its servers: an event for each request, further events about the same request, counters.
+
+Events may come hours after the counters, which name no call: the counters always repeat them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
+from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    TokenNames,
+)
+
+SOURCE = "cursor"
+_PREFIX = "cursor."
+_REQUEST, _ERROR, _CORRECTION = "cursor.api.request", "cursor.api.error", "cursor.api.correction"
+_MODEL = ("cursor.model.name",)
+_BODIES = {"api_request": _REQUEST, "api_error": _ERROR}
+_CORRECTED = "api_correction_"  # a body's beginning, before the kind
+
+
+def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
+    """The name of an event that only its body tells, as older exports have it."""
+    if source != SOURCE:
+        return name
+    return _CORRECTION if name.startswith(_CORRECTED) else _BODIES.get(name, name)
+
+
+def _is_not_billable(attributes: Attributes) -> bool:
+    return attributes.get("cursor.api.billable") in (False, "false")
+
+
+_LOGGED = LogDialect(
+    model=_MODEL,
+    tokens=TokenNames(
+        input=(f"{_REQUEST}.input_tokens",),
+        output=(f"{_REQUEST}.output_tokens",),
+        cache_read=(f"{_REQUEST}.cache_read_tokens",),
+        cache_write=(f"{_REQUEST}.cache_creation_tokens",),
+    ),
+    without_cache=True,
+    own_id=("cursor.event.id",),
+    call_id=("cursor.usage_event.id",),
+    is_free=_is_not_billable,
+)
+# "The usage event was not billed after all": the call's cost is 0, however it ended.
+_UNBILLED = replace(_LOGGED, is_free=lambda attributes: True)
+
+PRODUCT = Product(
+    source=SOURCE,
+    scopes=("cursor.telemetry",),
+    services=("cursor",),
+    user=("cursor.user.id",),
+    session=("cursor.conversation.id",),
+    tags={"surface": ("cursor.surface",), "entrypoint": ("cursor.entrypoint",)},
+    names_spans=False,
+    events={
+        _REQUEST: LogEvent(dialect=_LOGGED),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True),
+        _CORRECTION: LogEvent(dialect=_UNBILLED, adds_to_call=True),
+    },
+    event_beginnings=(_PREFIX,),
+    event_name=_whole_event_name,
+    metrics={
+        "cursor.token.usage": MetricFamily(
+            type_keys=("cursor.token.type",),
+            types={"input": INPUT_UNCACHED, "cache_creation": CACHE_WRITE, "cache_read": CACHE_READ},
+            model=_MODEL,
+            repeats_calls=True,
+        ),
+        "cursor.cost.usage": MetricFamily(unit=MONEY_UNIT, model=_MODEL, repeats_calls=True),
+    },
+)

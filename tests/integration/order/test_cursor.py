@@ -1,0 +1,90 @@
+"""Cursor tells a request, its failure and its correction in events of their own, in any order; counters stand beside."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+from tests.gateway.normalise.otlp.items import NOW, SECOND
+from tests.gateway.normalise.otlp.payloads import attribute
+from tests.integration.order.cases import FOUND
+from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+
+COUNTERS = FOUND["cursor/counters_delta"]
+
+
+def event(body: str, number: int, *, usage_event: str = "ue-7", **said: Any) -> Request:
+    attributes = {"cursor.event.id": f"a{number}", "cursor.usage_event.id": usage_event, **said}
+    record = {
+        "timeUnixNano": str(NOW + SECOND),
+        "body": {"stringValue": body},
+        "attributes": [attribute(name, value) for name, value in attributes.items()],
+    }
+    resource = {"attributes": [attribute("service.name", "cursor")]}
+    scopes = [{"scope": {"name": "cursor.telemetry"}, "logRecords": [record]}]
+    return Request("otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode())
+
+
+def request(number: int = 1, *, model: str = "claude-sonnet-5", **said: Any) -> Request:
+    tokens = {"cursor.api.request.input_tokens": 40, "cursor.api.request.output_tokens": 310}
+    return event("api_request", number, **{"cursor.model.name": model, **tokens, **said})
+
+
+ERROR = event("api_error", 2, **{"cursor.model.name": "claude-sonnet-5"})
+CORRECTION = event("api_correction_not_billed_errored", 3)
+
+
+def only_in_every_order(*requests: Request) -> Row:
+    """The one record, the same in every order, with each told twice and with stops in between."""
+    found = []
+    for order in permutations(requests):
+        for rows, conflicts in (told_in_memory(order * 2), told_on_disk(order * 2, [True])):
+            (row,) = rows
+            assert 0 == conflicts
+            found.append({name: row[name] for name in row if name != "id"})
+    assert all(row == found[0] for row in found)
+    return found[0]
+
+
+def test_a_failure_is_that_of_its_request() -> None:
+    """Both name the usage event; what was used stays."""
+    row = only_in_every_order(request(), ERROR)
+    assert ("a1", "error", 40, 310, None) == (
+        row["request_id"], row["status"], row["input_tokens"], row["output_tokens"], row["cost"],
+    )  # fmt: skip
+
+
+def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
+    """The status stays what the others said."""
+    row = only_in_every_order(request(), CORRECTION)
+    assert ("ok", 40, "0", "reported") == (row["status"], row["input_tokens"], row["cost"], row["cost_source"])
+    assert "error" == only_in_every_order(request(), CORRECTION, ERROR)["status"]
+
+
+def test_a_later_correction_is_no_call_of_its_own() -> None:
+    """What is closed stays as it is."""
+    rows, _ = told_in_memory([request(), CORRECTION], pauses=[60])
+    assert [(40, None)] == [(row["input_tokens"], row["cost"]) for row in rows]
+
+
+def test_requests_of_two_usage_events_are_two() -> None:
+    """Each has an id of its own, whatever else is the same."""
+    rows, _ = told_in_memory([request(1), request(4, usage_event="ue-8"), request(1)])
+    assert [40, 40] == [row["input_tokens"] for row in rows]
+
+
+def test_counters_never_count_beside_events() -> None:
+    """Hours before them, after them, and alone."""
+    counters = [COUNTERS.request([piece]) for piece in COUNTERS.pieces]
+    for told in ([*counters, request()], [request(), *counters], counters):
+        rows, _ = told_in_memory(told, pauses=[7200])
+        metrics = [row for row in rows if row["kind"] == "usage_metric"]
+        assert 5 == len(metrics)
+        assert all(row["shadow"] for row in metrics)
+
+
+def test_a_group_of_models_has_no_price() -> None:
+    """Auto chooses a model and does not say which."""
+    ((row,), _) = told_in_memory([request(model="Auto")])
+    assert ("Auto", None, None) == (row["request_model"], row["estimated_cost"], row["cost"])
