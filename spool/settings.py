@@ -102,13 +102,13 @@ class SpoolSettings:
     pending_items: int = setting(
         20_000,
         "partial reports that wait, and as many counters",
-        edge="the oldest are put on record as they are",
+        edge="the oldest of the key with the most are put on record as they are",
         least=1,
     )
     pending_bytes: Size = setting(
         16 * MIB,
         "bytes of partial reports that wait, and as many of counters",
-        edge="the oldest are put on record as they are",
+        edge="the oldest of the key with the most are put on record as they are",
     )
     counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")
     commit_gather: Duration = setting(

@@ -6,7 +6,7 @@ for another. Pure; whoever keeps the rows asks here.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -36,6 +36,19 @@ def nearly_full(limit: str, owners: Iterable[str], most: int) -> Iterator[KeySha
         share = (most - (total - own) + 1) // 2  # with so many it has as many as it leaves free
         if own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
+
+
+def fullest_first(queues: Mapping[str, Iterable[K]], held: Mapping[str, int], size: Callable[[K], int]) -> Iterator[K]:
+    """What goes to make room, first what goes first: of the key that holds the most by then, its oldest."""
+    left, turns = dict(held), {owner: iter(queue) for owner, queue in queues.items()}
+    while turns:
+        owner = max(turns, key=lambda each: left[each])
+        name = next(turns[owner], None)
+        if name is None:
+            del turns[owner]
+            continue
+        left[owner] -= size(name)
+        yield name
 
 
 class Shared(Generic[K, V]):

@@ -152,16 +152,16 @@ class Intake:
         )
         try:
             with step("commit"):
-                return await self._append(submission, undecided)
+                return await self._append(submission, undecided, bearer.name)
         except BaseException as error:
             self._shadows.put_back(told)
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
 
-    async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord]) -> Receipt:
+    async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord], key: str) -> Receipt:
         if self._counters is not None and (undecided or submission.points):
-            return await self._counters.append(submission, undecided)
+            return await self._counters.append(submission, undecided, key=key)
         for record in undecided.values():
             self._shadows.shade(record)
         for point in submission.points:

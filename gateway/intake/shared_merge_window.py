@@ -15,7 +15,16 @@ from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import LOOK_S, Turns
 from gateway.normalise.formats.engine.declaration import CallReport
-from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of, read_by, read_next
+from gateway.normalise.formats.langfuse.merger import (
+    Merge,
+    Merger,
+    Released,
+    Sender,
+    key_that_sent,
+    keys_of,
+    read_by,
+    read_next,
+)
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
@@ -25,6 +34,7 @@ from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, Parti
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
+from spool.shares import fullest_first
 
 ATTEMPTS = 8  # then the sender repeats
 AT_ONCE = 500  # reports that are released together
@@ -102,14 +112,40 @@ class SharedMergeWindow:
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
-            most = min(AT_ONCE, max(self.waiting - self._max_reports, 1))
-            due = await self._stored.oldest(PARTS, before=now, most=most)
-            if not (done := await self._release(due, window_s=0.0)):
+            due = await self._over(await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports))
+            done = 0
+            for place in range(0, len(due), AT_ONCE):
+                done += await self._release(due[place : place + AT_ONCE], window_s=0.0)
+            if not done:
                 break
             count += done
             self.waiting, size = await self._stored.count(PARTS)
         await self._forget(now - self._window_s)
         return count
+
+    async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
+        """What must make room: of the key that has the most waiting the oldest; no key pushes out another's."""
+        reports = {report.key: report for report in waiting}
+        queues: dict[str, list[bytes]] = {}
+        for place, report in enumerate(waiting, start=1):
+            if place % AT_ONCE == 0:
+                await pause()
+            queues.setdefault(key_that_sent(report), []).append(report.key)
+        by_number = len(reports) > self._max_reports
+        over, over_bytes = len(reports) - self._max_reports, sum(map(_size, waiting)) - self._max_bytes
+
+        def size(key: bytes) -> int:
+            return 1 if by_number else _size(reports[key])
+
+        held = {name: sum(map(size, queue)) for name, queue in queues.items()}
+        due: list[PartialReport] = []
+        for key in fullest_first(queues, held, size):
+            if over <= 0 and over_bytes <= 0:
+                break
+            due.append(reports[key])
+            over -= 1
+            over_bytes -= _size(reports[key])
+        return due
 
     async def run(self) -> None:
         """Release for ever, as a task that one process has at a time."""
@@ -163,6 +199,10 @@ class SharedMergeWindow:
             forget = [report.key for report in reports]
             await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
         return len(reports)
+
+
+def _size(report: PartialReport) -> int:
+    return len(report.body)
 
 
 def _load(merger: Merger, found: _Found) -> int:

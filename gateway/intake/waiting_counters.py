@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialRep
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
+from spool.shares import fullest_first
 
 LOOK_S = 5.0
 MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
@@ -48,6 +49,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
     records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
+    key: str = ""  # the name of the key that brought them
 
     @property
     def count(self) -> int:
@@ -66,6 +68,8 @@ class _Waiting(NamedTuple):
     at: float
     items: int
     body: bytes
+    key: str = ""  # that brought it
+    has_points: bool = False  # their order counts: a point that comes after a later one is lost
     version: int = 0  # as it was read, where other processes may release it, too
 
 
@@ -73,7 +77,8 @@ class WaitingCounters:
     """
     What waits, in order of arrival; nothing of a reporter overtakes what came of it before.
 
-    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest are decided early.
+    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest of the key that has the most are
+    decided early.
     """
 
     def __init__(
@@ -93,6 +98,10 @@ class WaitingCounters:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._queues: dict[str, dict[bytes, _Waiting]] = {}  # the same by the key that they count for
+        self._queue_items: Counter[str] = Counter()
+        self._queue_bytes: Counter[str] = Counter()
+        self._queue_of: dict[tuple[Reporter, ...], str] = {}  # whose points wait already
         self._reporters: Counter[tuple[Reporter, ...]] = Counter()  # of the groups that wait
         self._items = 0
         self._bytes = 0
@@ -139,16 +148,17 @@ class WaitingCounters:
             for one in group.members():
                 if isinstance(one, UsageMetric):
                     self._shadows.note_counter(one, at=report.at)
-            self._add(report.key, _Waiting(reporters, report.at, group.count, report.body, version_of(report)))
+            self._add(report.key, _waiting(group, reporters, report.at, report.body, version_of(report)))
         if damaged:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
 
-    async def append(self, submission: Submission, undecided: Mapping[int, AiRecord]) -> Receipt:
+    async def append(self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = "") -> Receipt:
         """
         As `Log.append`, but counters and sums of agents that are not known to repeat calls wait.
 
-        `undecided` are those among the records that nobody has decided about, by their places.
+        `undecided` are those among the records that nobody has decided about, by their places. `key` is the name of the
+        sender's key.
         """
         groups, kept = self._sorted_out(submission, undecided)
         if not groups:
@@ -156,7 +166,8 @@ class WaitingCounters:
         now = self._clock.now()
         waiting: dict[bytes, _Waiting] = {}
         for reporters, group in groups.items():
-            waiting[COUNTERS + self._next_key()] = _Waiting(reporters, now, group.count, _encode(group))
+            group.key = key
+            waiting[COUNTERS + self._next_key()] = _waiting(group, reporters, now, _encode(group))
         kept = replace(
             kept,
             pending=kept.pending + sum(one.items for one in waiting.values()),
@@ -199,6 +210,10 @@ class WaitingCounters:
         if self._shared is None:
             return False
         self._waiting.clear()
+        self._queues.clear()
+        self._queue_items.clear()
+        self._queue_bytes.clear()
+        self._queue_of.clear()
         self._reporters.clear()
         self._items = self._bytes = 0
         now = self._clock.now()
@@ -264,21 +279,39 @@ class WaitingCounters:
                 self._add(key, one)
 
     def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, _Waiting]:
-        """Some of what may go, oldest first."""
-        now = self._clock.now()
-        due: dict[bytes, _Waiting] = {}
-        items, room, room_bytes = 0, self._max_items - self._items, self._max_bytes - self._bytes
-        for key, one in self._waiting.items():
-            if items >= MOST_AT_ONCE or (room_only and room >= 0 and room_bytes >= 0):
+        """Some of what may go, oldest first; with `room_only` what makes room alone."""
+        due = {} if room_only else self._decidable(everything=everything)
+        items = sum(one.items for one in due.values())
+        room = self._max_items - self._items + items
+        room_bytes = self._max_bytes - self._bytes + sum(len(one.body) for one in due.values())
+        for key in self._fullest_first(by_bytes=room >= 0):
+            if items >= MOST_AT_ONCE or (room >= 0 and room_bytes >= 0):
                 break
-            has_waited = now >= self._not_before and now - one.at >= self._wait_s
-            makes_room = room < 0 or room_bytes < 0
-            if everything or has_waited or makes_room or self._shadows.have_heard(one.reporters, one.at):
-                due[key] = one
+            if key not in due:
+                one = due[key] = self._waiting[key]
                 items += one.items
                 room += one.items
                 room_bytes += len(one.body)
+        return dict(sorted(due.items()))  # the keys are in order of arrival
+
+    def _decidable(self, *, everything: bool) -> dict[bytes, _Waiting]:
+        """Some of what waited long enough or need not wait any more, oldest first."""
+        now, items = self._clock.now(), 0
+        due: dict[bytes, _Waiting] = {}
+        for key, one in self._waiting.items():
+            if items >= MOST_AT_ONCE:
+                break
+            has_waited = now >= self._not_before and now - one.at >= self._wait_s
+            if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
+                due[key] = one
+                items += one.items
         return due
+
+    def _fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
+        """What makes room; no key pushes out what another brought."""
+        if by_bytes:
+            return fullest_first(self._queues, self._queue_bytes, lambda key: len(self._waiting[key].body))
+        return fullest_first(self._queues, self._queue_items, lambda key: self._waiting[key].items)
 
     async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
         records: list[AiRecord] = []
@@ -324,17 +357,34 @@ class WaitingCounters:
 
     def _add(self, key: bytes, one: _Waiting) -> None:
         self._waiting[key] = one
+        queue = self._queue_of.setdefault(one.reporters, one.key) if one.has_points else one.key
+        self._queues.setdefault(queue, {})[key] = one
+        self._queue_items[queue] += one.items
+        self._queue_bytes[queue] += len(one.body)
         self._reporters[one.reporters] += 1
         self._items += one.items
         self._bytes += len(one.body)
 
     def _remove(self, key: bytes, one: _Waiting) -> None:
         del self._waiting[key]
+        queue = self._queue_of[one.reporters] if one.has_points else one.key
+        del self._queues[queue][key]
+        self._queue_items[queue] -= one.items
+        self._queue_bytes[queue] -= len(one.body)
+        if not self._queues[queue]:
+            del self._queues[queue], self._queue_items[queue], self._queue_bytes[queue]
         self._reporters[one.reporters] -= 1
         if not self._reporters[one.reporters]:
             del self._reporters[one.reporters]
+            self._queue_of.pop(one.reporters, None)
         self._items -= one.items
         self._bytes -= len(one.body)
+
+
+def _waiting(
+    group: CounterGroup, reporters: tuple[Reporter, ...], at: float, body: bytes, version: int = 0
+) -> _Waiting:
+    return _Waiting(reporters, at, group.count, body, group.key, bool(group.points), version)
 
 
 _encode = msgspec.msgpack.Encoder().encode

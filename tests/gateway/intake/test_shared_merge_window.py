@@ -39,6 +39,7 @@ class Processes:
 
     clock: MovedClock = field(default_factory=MovedClock)
     max_reports: int = 1000
+    max_bytes: int = 2**24
 
     async def open(self, *, hold_s: float = 0) -> Processes:
         self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=self.clock)
@@ -58,7 +59,7 @@ class Processes:
             window_s=WINDOW_S,
             hold_s=hold_s,
             max_reports=self.max_reports,
-            max_bytes=2**24,
+            max_bytes=self.max_bytes,
         )
 
     async def records(self) -> list[Inference]:
@@ -181,6 +182,20 @@ async def test_too_many_make_room() -> None:
     assert 2 == both.b.waiting
     assert 3 == len(await both.records())
     await both.assert_sound(pending=2)
+
+
+@pytest.mark.parametrize(("max_reports", "max_bytes"), [(4, 2**24), (1000, 700)])
+async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, max_bytes: int) -> None:
+    """The report of another key, though it came first, waits on for its other half."""
+    both = await Processes(max_reports=max_reports, max_bytes=max_bytes).open()
+    await take(both.a, create("g-bob", traceId=None), bearer=BOB)
+    for number in range(6):
+        both.clock.move(1)
+        await take(both.a, create(f"g-{number}", traceId=None))
+    assert 0 < await both.b.release() < 6
+    await take(both.b, update("g-bob", traceId=None), bearer=BOB)
+    whole = [record for record in await both.records() if record.input_tokens]
+    assert [("gpt-4o-mini", 10)] == [(record.request_model, record.input_tokens) for record in whole]
 
 
 async def test_no_more_calls_on_record_are_known_than_reports_may_wait() -> None:

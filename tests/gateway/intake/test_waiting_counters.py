@@ -110,10 +110,10 @@ class Running:
             sessions=sessions,
         )
 
-    async def take(self, outcome: Outcome) -> None:
+    async def take(self, outcome: Outcome, bearer: Bearer = BEARER) -> None:
         """The next process takes it."""
         self._intakes.append(self._intakes.pop(0))
-        await self._intakes[0][1].take(outcome, BEARER)
+        await self._intakes[0][1].take(outcome, bearer)
 
     async def records(self) -> list[Inference | UsageMetric]:
         log = self.spool.log
@@ -450,6 +450,32 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
         assert 10 - len(left) == await running.pending() == len(running.counters)
 
     run(test, Running(limits=limits))
+
+
+@pytest.mark.parametrize("limits", [{"max_items": 8}, {"max_bytes": 1200}])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("name", ["codex", "gemini_cli"])
+def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], nodes: int, name: str) -> None:
+    """The counters of another key, though they came first, wait on for their calls; also after a restart."""
+
+    async def test(running: Running) -> None:
+        began, is_cumulative = running.clock.now(), name == "gemini_cli"
+        theirs = Family({}, {"source": name, "session": "theirs"}, cumulative=is_cumulative)
+        await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
+        for number in range(10):
+            running.clock.move(1)
+            own = Family({}, {"source": name, "session": f"s{number}"}, cumulative=is_cumulative)
+            await running.take(counters(own, 1, began))
+            if number == 5:
+                await running.restart()
+            await running.counters.release()
+        left = [record.session for record in await running.records()]
+        assert "theirs" not in left
+        assert "s0" in left
+        await running.counters.release(everything=True)
+        assert 22 == len(await running.records())
+
+    run(test, Running(limits=limits, nodes=nodes))
 
 
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
+from spool.shares import fullest_first
 
 KEY_BYTES = 16
 STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
@@ -222,14 +223,7 @@ class Merger:
         """What makes room: of the key that has the most waiting, its oldest; no key pushes out what another brought."""
         held = dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
         turns = {name: self._in_turn(kept, due, busy) for name, kept in self._of_key.items()}
-        while turns:
-            name = max(turns, key=lambda each: held[each])
-            key = next(turns[name], None)
-            if key is None:
-                del turns[name]
-                continue
-            held[name] -= len(self._waiting[key].facts) if by_bytes else 1
-            yield key
+        return fullest_first(turns, held, lambda key: len(self._waiting[key].facts) if by_bytes else 1)
 
     @staticmethod
     def _in_turn(kept: Mapping[bytes, WaitingReport], due: Container[bytes], busy: Container[bytes]) -> Iterator[bytes]:
@@ -365,6 +359,14 @@ class Merger:
             del self._of_key[name][key]
             if not self._of_key[name]:
                 del self._of_key[name], self._held_bytes[name]
+
+
+def key_that_sent(stored: PartialReport) -> str:
+    """The name of the key of a report that waits, "" if it cannot be read."""
+    try:
+        return _reports.decode(stored.body).sender.name
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 def waiting(reports: Iterable[CallReport]) -> int:
