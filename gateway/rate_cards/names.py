@@ -13,6 +13,10 @@ CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexi
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
+# A month and a day alone, as Azure's meters and older snapshots have them; the year is one of these.
+_SHORT_DATED = re.compile(r"[-@](0[1-9]|1[0-2])([0-2]\d|3[01])$")
+_YEARS = range(2023, 2030)
+_MARKS = re.compile(r"[^a-z0-9]+")
 _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
@@ -32,6 +36,19 @@ def named_in(model: str) -> str | None:
     return "aws" if models.BEDROCK_ID.fullmatch(model) else None
 
 
+def family(model: str) -> str:
+    """The name that all spellings of a model share: without a date, an alias, or who sells it."""
+    last = model.lower()
+    for spelling in spellings(model):
+        last = spelling
+    return last
+
+
+def letters(model: str) -> str:
+    """The family's letters and digits alone: bills and calls part the same words by different marks."""
+    return _MARKS.sub("", family(model))
+
+
 def spellings(model: str) -> Iterator[str]:
     """The names under which a card may know a model, the most exact first."""
     name = model.lower()
@@ -48,6 +65,10 @@ def spellings(model: str) -> Iterator[str]:
     if dated := _DATED.search(name):
         yield f"{name[: dated.start()]}-{'-'.join(dated.groups())}"
         name = name[: dated.start()]
+        yield name
+    elif short := _SHORT_DATED.search(name):
+        name = name[: short.start()]
+        yield from (f"{name}-{year}-{'-'.join(short.groups())}" for year in _YEARS)
         yield name
     if latest := _LATEST.search(name):
         yield name[: latest.start()]

@@ -12,7 +12,7 @@ from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.causes.rest import last_digit
 from gateway.reconciliation.cells import PARTS, Prices, Split, split
 from gateway.reconciliation.claims import Case, Claim, Left
-from gateway.reconciliation.matching import Keys, Owner, billed, family, levels_of, named_alike, one_source
+from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse
 from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
 from spool.ledger.money import UNIT
@@ -143,10 +143,11 @@ def compare(facts: BothSides) -> Reconciliation:
     amounts = [row for row in told.money if row.day in compared and of_money.get(row.day) == row.source]
     counted = [replace(row, day=told.wide.get(row.day, row.day)) for row in facts.counted]
     counted = [row for row in counted if row.day in compared]
-    spelled: dict[str, set[str]] = defaultdict(set)
-    for use in counted:
-        spelled[family(use.model) if use.model else ""].add(use.model)
+    names = [use.model for use in counted]
     tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
+    spelled: dict[str, set[str]] = defaultdict(set)
+    for name, use in zip(names, counted, strict=True):
+        spelled[use.model].add(name)
     owners = [owner for owner in facts.owners if owner.provider == facts.provider]
     keys = Keys(owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted})
     key_tokens, own_keys = _by_key(tokens, counted, keys)

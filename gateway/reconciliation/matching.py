@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.rate_cards.names import spellings
+from gateway.rate_cards.names import family, letters
 from gateway.reconciliation.cells import Levels
+from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import (
     DAY_S,
     INPUT,
@@ -24,6 +25,7 @@ from spool.statements.values import StatementRow
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
 _HALF_DAY = DAY_S // 2
+LEAST_DAYS = 3  # with tokens, before their series says that two names are one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +108,6 @@ def meter_of(kind: str) -> str:
     if kind == "reasoning" or kind.endswith("_output"):
         return OUTPUT
     return INPUT if kind.endswith("_input") else kind
-
-
-def family(model: str) -> str:
-    """The name that all spellings of a model share: without a date, an alias, or who sells it."""
-    last = model.lower()
-    for spelling in spellings(model):
-        last = spelling
-    return last
 
 
 def one_source(
@@ -210,9 +204,7 @@ def named_alike(
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families: dict[str, str] = {"": ""}
-    for name in {*(r.model for r in tokens), *(r.model for r in amounts), *(r.model for r in counted)}:
-        families[name] = family(name) if name else ""
+    families = _families(tokens, amounts, counted)
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
     for each in counted:
@@ -235,3 +227,40 @@ def named_alike(
         priced_as,
         pairs,
     )
+
+
+def _families(
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+) -> dict[str, str]:
+    """
+    The family of every name of both sides. Those of one side alone are joined with one of the other where their letters
+    agree, or else their tokens day by day, and there is no second that would do.
+    """
+    billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
+    found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}
+    theirs, ours = {found[name] for name in billed_names} - {""}, {found[row.model] for row in counted} - {""}
+    joined: dict[str, str] = {}
+    by_letters: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(ours):
+        by_letters[letters(name)].append(name)
+    for name in sorted(theirs - ours):
+        if len(known := by_letters[letters(name)]) == 1:
+            joined[name] = known[0]
+    said: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in tokens:
+        if row.meter is not None:
+            said[found[row.model]][row.day] += row.quantity
+    have: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for each in counted:
+        have[found[each.model]][each.day] += sum(each.tokens.values())
+    left = ours - theirs - set(joined.values())
+    alike = [
+        (name, own)
+        for name in sorted(theirs - ours - joined.keys())
+        for own in sorted(left)
+        if len(said[name]) >= LEAST_DAYS and are_alike(said[name], have[own])
+    ]
+    for name, own in alike:
+        if sum(name == each for each, _ in alike) == sum(own == each for _, each in alike) == 1:
+            joined[name] = own
+    return {name: joined.get(each, each) for name, each in found.items()}

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.reconciliation.causes.traffic import ALIKE, are_alike
 from gateway.reconciliation.cells import Prices, Split
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.rate_series import of_model
+from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, STANDARD, WRITE_1H, WRITE_5M
 from gateway.reconciliation.wording import day_text, per_million
 
@@ -90,7 +90,7 @@ def owner_pairs(
         days: dict[int, int] = defaultdict(int)
         for (day, _), count in tokens.items():
             days[day] += count
-        partners = [own for own, by_day in sorted(ours.items()) if are_alike(days, by_day, ALIKE)]
+        partners = [own for own, by_day in sorted(ours.items()) if are_alike(days, by_day)]
         if len(partners) == 1 and len(days) >= LEAST_DAYS:
             found.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
     return found

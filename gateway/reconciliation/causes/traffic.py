@@ -8,12 +8,13 @@ from operator import attrgetter
 
 from gateway.reconciliation.cells import OWN, RATE, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
-from gateway.reconciliation.sides import Cell, CountedSums
+from gateway.reconciliation.series import are_alike
+from gateway.reconciliation.sides import BilledSums, Cell, CountedSums
 from gateway.reconciliation.wording import named, percent
 
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
-ALIKE = 0.02  # two series of tokens by day that are one
 NEAR = 0.05
+SAME_SIZE = 2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
 MEAN_ALIKE = 0.2
 
 _POINT = "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
@@ -26,8 +27,8 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
             claim = case.left.take(
                 "unreported_traffic",
                 _entries(case, name, value),
-                sure=EXACT,
-                evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it",
+                sure=WEAK if (alike := _may_be(case, name, value, billed=True)) else EXACT,
+                evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it{alike}",
                 advice=_POINT,
             )
             if claim is not None:
@@ -74,8 +75,8 @@ def other_account(case: Case) -> Iterator[Claim]:
             claim = case.left.take(
                 "other_account",
                 _entries(case, name, value),
-                sure=STRONG,
-                evidence=f"the ledger has calls of the {name} {named([value])}, the statement has none",
+                sure=WEAK if (alike := _may_be(case, name, value, billed=False)) else STRONG,
+                evidence=f"the ledger has calls of the {name} {named([value])}, the statement has none{alike}",
                 advice="Import the statement of the account that pays; a subscription or a local server has none.",
             )
             if claim is not None:
@@ -171,13 +172,6 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
-    """Whether two series by day are one, within a share of the larger."""
-    size = max(sum(first.values()), sum(second.values()))
-    apart = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
-    return size > 0 and apart <= tolerance * size
-
-
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     """The values of a field of cells that only the statement has, or only the ledger, in the whole time."""
     place = attrgetter(name)
@@ -186,6 +180,24 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     ours = {place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())}
     is_silent = billed and name == "model" and not ours  # a provider of which nothing reports
     return sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
+
+
+def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
+    """Words about a name that only the other side has, with about as many tokens: it may be the same; else ""."""
+    place = attrgetter(name)
+    sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
+
+    def tokens(side: Mapping[Cell, BilledSums | CountedSums], of: str) -> int:
+        return sum(sum(sums.tokens.values()) for cell, sums in side.items() if place(cell) == of)
+
+    size = tokens(sides[0], value)
+    others = _only(case, name, billed=not billed)
+    alike = [
+        each
+        for each in others
+        if size < SAME_SIZE * tokens(sides[1], each) and tokens(sides[1], each) < SAME_SIZE * size
+    ]
+    return f"; {named(alike)} on the other side has about as many tokens and may be the same" if alike else ""
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:

@@ -79,7 +79,7 @@ def region_of(usage_type: str) -> str | None:
     return _REGIONS.get(found[1], found[1]) if found else None
 
 
-def _model(resource: str | None, service: str | None, usage_type: str) -> str | None:
+def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
     """As the resource names it, else the service, else the type of usage."""
     found = _MODEL_ARN.search(resource or "")
     if found is not None:
@@ -121,7 +121,7 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
         end=end,
         account=text(row, "line_item_usage_account_id"),
         key=text(row, "line_item_iam_principal"),
-        model=_model(resource, service, usage_type),
+        model=model_of(resource, service, usage_type),
         tier=tier,
         region=region_of(usage_type),
         batch=tier == "batch",
@@ -168,7 +168,7 @@ def _add_group(
         start=moment(period, "Start"),
         end=moment(period, "End"),
         account=said.get("LINKED_ACCOUNT"),
-        model=_model(None, service, usage_type),
+        model=model_of(None, service, usage_type),
         tier=tier,
         region=region_of(usage_type),
         batch=None if tier is None else tier == "batch",

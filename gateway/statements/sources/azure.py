@@ -54,7 +54,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         start=start,
         end=start + DAY_S,
         account=resource,
-        model=_model(meter),
+        model=model_of(meter),
         tier=tier,
         region=next((_REGIONS[word] for word in said if word in _REGIONS), None),
         batch=tier == "batch",
@@ -95,7 +95,8 @@ def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None]:
     return cost, billing
 
 
-def _model(meter: str) -> str | None:
+def model_of(meter: str) -> str | None:
+    """The words of a meter that are the model's name."""
     found = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
     return "-".join(found).lower() or None
 

@@ -13,6 +13,7 @@ from typing import Any
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, ReportSource, Table
+from gateway.statements.sources import aws, azure, google
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool import providers
 
@@ -52,7 +53,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         end=end,
         account=text(row, "subaccountid"),
         key=text(row, "x_apikey") or text(row, "resourceid"),
-        model=text(row, "x_model") or text(row, "skuid"),
+        model=text(row, "x_model") or _model(row, provider, meter) or text(row, "skuid"),
         tier=tier,
         region=text(row, "regionid"),
         batch=None if tier is None else tier == "batch",
@@ -79,6 +80,15 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         raise Damaged("consumedunit does not say how many tokens a unit is")
     cells.tokens(bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity"))
     cells.money(bucket, kind, cost, currency)
+
+
+def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
+    """As the cloud's own report names it: the number of a SKU names one kind of tokens, and no model."""
+    if provider == aws.PROVIDER:
+        return aws.model_of(text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter)
+    if provider == azure.PROVIDER:
+        return azure.model_of(meter)
+    return google.model_of(meter) if provider == "gcp.vertex_ai" else None
 
 
 def _provider(row: Mapping[str, Any]) -> str | None:

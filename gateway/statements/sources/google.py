@@ -80,7 +80,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         start=start,
         end=end,
         account=text(inner(row, "project"), "id"),
-        model=_model(sku) if (text(row, "cost_type") or "regular") == "regular" else None,
+        model=model_of(sku) if (text(row, "cost_type") or "regular") == "regular" else None,
         tier=tier,
         region="global" if "global" in said else text(inner(row, "location"), "region"),
         batch=tier == "batch",
@@ -116,7 +116,8 @@ def _kind(said: list[str], unit: str | None) -> str:
     return kind or "other"
 
 
-def _model(sku: str) -> str | None:
+def model_of(sku: str) -> str | None:
+    """The words at the beginning of a SKU that are the model's name."""
     found = _MODEL.match(sku)
     return (found[1].strip().lower().replace(" ", "-") if found else "") or None
 
