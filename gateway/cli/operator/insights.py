@@ -26,7 +26,10 @@ list_command(
     "list",
     root="insights",
     columns=COLUMNS,
-    filters={"status": f"{', '.join(STATUSES)}; may repeat."},
+    filters={
+        "status": f"{', '.join(STATUSES)}; may repeat.",
+        "hide_resolved": "true leaves out those that are addressed or ignored.",
+    },
     help="List the insights, new ones first.",
 )
 

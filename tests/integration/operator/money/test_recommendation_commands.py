@@ -37,7 +37,7 @@ class Terminal:
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     directory = tmp_path_factory.mktemp("month") / "data"
-    size = ("--days", "9", "--records", "8000")
+    size = ("--days", "9", "--records", "34000")
     done = CliRunner().invoke(main, ["demo", "--data", str(directory), *size, "--plant", ",".join(PLANTED)])
     assert 0 == done.exit_code, done.output
     assert "2 recommendations" in done.output
@@ -85,8 +85,8 @@ def test_types_and_checks(terminal: Terminal) -> None:
     terminal.run("recommendations", "check", "--filter", "team", code=2)
     assert "no such type" in terminal.run("recommendations", "check", "--type", "magic", code=2).output
     assert "batch" in terminal.run("recommendations", "types").output
-    changed = terminal.json("type", "batch", "--disable", "--least-savings", "7.50")["recommendation_type"]
-    assert (False, "7.50") == (changed["enabled"], changed["thresholds"]["least_savings"])
+    changed = terminal.json("type", "batch", "--disable", "--least-savings", "0.50")["recommendation_type"]
+    assert (False, "0.50") == (changed["enabled"], changed["thresholds"]["least_savings"])
     assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
     assert 1 == terminal.json("check")["check"]["count"]
     assert "True" in terminal.run("recommendations", "type", "batch", "--enable").output
