@@ -26,6 +26,7 @@ _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in p
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
 _USAGE_UNITS = frozenset({"", "1", "{token}", "{tokens}", "token", "tokens", "{credit}", "credits", "USD"})
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
+_OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")  # where Prometheus says it
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
 
@@ -43,7 +44,7 @@ def is_repeat(name: str) -> bool:
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """Whether a metric of no family could be one that we ought to know: it counts tokens, money or credits."""
-    if unit in _NO_USAGE_UNITS or not _USAGE_WORD.search(name):
+    if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
         return True

@@ -48,8 +48,8 @@ from gateway.normalise.otlp.products.gateways import (
     openrouter,
     portkey,
     tollhouse,
-    vllm,
 )
+from gateway.normalise.otlp.products.servers import llama_cpp, ollama, sglang, tgi, vllm
 
 PRODUCTS: tuple[Product, ...] = (
     tollhouse.PRODUCT,
@@ -88,6 +88,10 @@ PRODUCTS: tuple[Product, ...] = (
     pi.PRODUCT,
     cline.PRODUCT,
     cursor.PRODUCT,
+    sglang.PRODUCT,
+    tgi.PRODUCT,
+    llama_cpp.PRODUCT,
+    ollama.PRODUCT,
     copilot_chat.PRODUCT,
     OTEL,
 )

@@ -12,7 +12,7 @@ from tests.gateway.normalise.otlp.payloads import normalised, span, traces
 
 METRICS = [
     "some.token.usage", "some.cost.usage", "some.tokens.input", "some.agent.cost", "some.session_tokens",
-    "vllm:prompt_tokens_total", "sglang:generation_tokens_total", "crewai.tokens", "kong_ai_llm_tokens_total",
+    "own:prompt_tokens_total", "own:generation_tokens_total", "crewai.tokens", "kong_ai_llm_tokens_total",
     "some.assistant.credits", "devin.acu", "gen_ai.usage.tokens", "shop.model.tokens",
 ]  # fmt: skip
 MODELS: list[dict[str, Any]] = [{}, {"cursor.model.name": "m"}, {"model_name": "m"}, {"my.model": "m"}]

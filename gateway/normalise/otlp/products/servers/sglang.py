@@ -1,0 +1,16 @@
+"""SGLang's counters of all that a server served."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.served import served
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, INPUT, OUTPUT
+from gateway.normalise.otlp.product import Product
+
+PRODUCT = Product(
+    source="sglang",
+    metrics=served("sglang:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "cached_tokens": CACHE_READ}),
+    repeated_metrics=(
+        r"sglang[:_](\w+_tokens_histogram|realtime_tokens(_total)?)",
+        r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",  # room in its memory
+    ),
+)

@@ -1,0 +1,13 @@
+"""Text Generation Inference: its histograms of requests, whose sums are the tokens that it served."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.served import served
+from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.normalise.otlp.product import Product
+
+PRODUCT = Product(
+    source="tgi",
+    metrics=served("tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}),
+    repeated_metrics=(r"tgi_(request_max_new_tokens|batch_\w*tokens?\w*|request_mean_time_per_token_duration)",),
+)

@@ -1,0 +1,20 @@
+"""vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.served import served
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, INPUT, OUTPUT
+from gateway.normalise.otlp.product import Product, SpanDialect
+
+PRODUCT = Product(
+    source="vllm",
+    scopes=("vllm",),
+    scope_beginnings=("vllm.",),
+    mark_beginnings=("gen_ai.latency.",),
+    spans=SpanDialect(provider="vllm"),
+    metrics=served("vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}),
+    repeated_metrics=(
+        r"vllm[:_](prompt_tokens_by_source|\w*prefix_cache_(queries|hits)|iteration_tokens)(_total)?",
+        r"vllm[:_](request|spec_decode)_\w*tokens\w*",
+    ),
+)

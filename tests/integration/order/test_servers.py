@@ -1,0 +1,27 @@
+"""What a server of models counts beside the calls that it answered, whoever tells them: it is no call more."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from tests.integration.order.cases import FOUND
+from tests.integration.order.running import in_order, told_in_memory, told_on_disk
+from tests.integration.order.test_counters import spans
+
+SERVER = FOUND["vllm/served_tokens_cumulative"]
+
+
+def test_served_tokens_never_count_beside_calls() -> None:
+    """Hours before the calls and after them, with stops in between; the application names another service."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "Qwen/Qwen3-32B", "gen_ai.usage.input_tokens": 20}
+    calls = spans("own", call)
+    told = [calls.request(calls.pieces), SERVER.request(SERVER.pieces)]
+    found = []
+    for order in permutations(told):
+        for pauses in ([], [7200]):
+            found += [told_in_memory(order, pauses)[0], told_on_disk(order, [True], pauses)[0]]
+    for rows in found:
+        metrics = in_order([row for row in rows if row["kind"] == "usage_metric"])
+        assert 5 == len(metrics)
+        assert all(row["shadow"] for row in metrics)
+        assert [20] == [row["input_tokens"] for row in rows if row["kind"] == "inference"]
