@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import msgspec
 
@@ -207,12 +207,35 @@ def decimal_text(amount: Decimal) -> str:
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """UTC with `Z`; a fraction only when it is not zero, up to nine digits, no trailing zeros."""
+    """The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+@overload
+def moment(at: float) -> str: ...
+@overload
+def moment(at: None) -> None: ...
+@overload
+def moment(at: float | None) -> str | None: ...
+def moment(at: float | None) -> str | None:
+    """When something happened: RFC 3339 in UTC, with three digits of a second, whatever they are."""
+    if at is None:
+        return None
+    seconds, milliseconds = divmod(round(at * 1000), 1000)
+    return f"{_second(seconds)}.{milliseconds:03d}Z"
+
+
+def border(at: float) -> str:
+    """Where a period of whole seconds begins or ends, in UTC."""
+    return f"{_second(int(at))}Z"
+
+
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def as_json(record: Record) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.agent.identity import write_private
 from spool.log.values import Commit
-from spool.record import NS, rfc3339
+from spool.record import moment
 
 FILE = "sources.json"
 WRITE_AFTER_S = 1.0
@@ -83,7 +83,7 @@ def read(directory: Path) -> dict[str, SourceActivity]:
 
 def shown(seen: SourceActivity, today: str) -> dict[str, object]:
     return {
-        "last_seen": rfc3339(int(seen.last_seen) * NS),
+        "last_seen": moment(seen.last_seen),
         "records": seen.records if seen.day == today else 0,
     }
 

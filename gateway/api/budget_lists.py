@@ -15,7 +15,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.services import OperatorServices
 from gateway.schemas import TEXT, closed
 from spool.ledger import money
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert, PeriodAlerts
 from spool.registry.budgets import GRANULARITIES, MEASURES, REAL_COST, SpendBudget
 
@@ -88,7 +88,7 @@ def shown_budget(row: ShownBudget) -> dict[str, object]:
 def _silence(budget: SpendBudget) -> dict[str, object] | None:
     if not budget.silent_until:
         return None
-    return {"until": rfc3339(int(budget.silent_until * NS)), "reason": budget.silent_reason}
+    return {"until": moment(budget.silent_until), "reason": budget.silent_reason}
 
 
 def shown_owner(row: OwnerRow) -> dict[str, object]:

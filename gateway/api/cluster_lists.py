@@ -10,7 +10,7 @@ from gateway.devices.clusters import Clusters
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from spool.clusters import Cluster, ClusterChange
 from spool.errors import NotThere
-from spool.record import rfc3339
+from spool.record import moment
 
 UNKNOWN = "unknown"
 SILENCE = ("false", "true")
@@ -83,8 +83,8 @@ def shown(seen: SeenCluster) -> dict[str, object]:
         "state": seen.state,
         "silent": seen.silent,
         "checks": [{"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks],
-        "first_seen": _time(cluster.first_seen),
-        "last_seen": _time(seen.last_seen),
+        "first_seen": moment(cluster.first_seen),
+        "last_seen": moment(seen.last_seen),
     }
 
 
@@ -121,7 +121,3 @@ def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
 
 def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:
     return SeenCluster(cluster, clusters.is_silent(cluster), clusters.last_seen(cluster))
-
-
-def _time(at: float) -> str | None:
-    return rfc3339(round(at * 1000) * 1_000_000)

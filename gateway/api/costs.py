@@ -24,11 +24,11 @@ from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
 from gateway.schemas import OBJECT, TEXT, array
+from spool import record
 from spool.errors import NotKept
 from spool.ledger.costs import cut, own_start
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
 from spool.listing import ListPage, cut_page
-from spool.record import NS, rfc3339
 
 PAGE = 10_000
 
@@ -171,7 +171,7 @@ class _Rows:
             raise _wrong(str(error)) from None
         whole = await self._ledger.whole_since()
         if query.since.timestamp() < whole:
-            self.beside["whole_since"] = rfc3339(whole * NS)
+            self.beside["whole_since"] = record.moment(whole)
         if measures or cost_type == USAGE_AMOUNT:
             self.beside["units"] = units(cost_type, measures)
         if cut_periods := [_time(start) for start in cut(query)]:
@@ -264,7 +264,7 @@ def _usage_date(granularity: str, start: datetime) -> str:
 
 
 def _time(when: datetime) -> str:
-    return rfc3339(int(when.timestamp()) * NS) or ""
+    return record.border(when.timestamp())
 
 
 def _name(dimension: str) -> str:

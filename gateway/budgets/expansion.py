@@ -11,7 +11,7 @@ from gateway.budgets.forecast import PERIODS_BACK, WINDOW_DAYS, Forecast, Histor
 from gateway.budgets.judging import limit_of
 from gateway.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
 from spool.ledger import money
-from spool.record import NS, rfc3339
+from spool.record import border
 from spool.registry.budgets import COST, DAILY, MONTHLY, QUARTERLY, WEEKLY, YEARLY, SpendBudget
 from spool.registry.views import View
 
@@ -205,4 +205,4 @@ def _pair(actual: int | None, planned: int | None) -> dict[str, object]:
 
 
 def _time(when: datetime) -> str | None:
-    return rfc3339(int(when.timestamp()) * NS)
+    return border(when.timestamp())

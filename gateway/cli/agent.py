@@ -8,10 +8,10 @@ import os
 import platform
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from gateway.configuration.sections import Config, ConfigError, is_loopback, spl
 from gateway.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError
+from spool.record import moment
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.steady_clock import SteadyClock
 
@@ -171,7 +172,7 @@ async def _linked(config: Config, who: DeviceIdentity, recorder: ActivityRecorde
         routes = await app.services.storage.deliveries.routes()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return {
-            "sent_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "sent_at": moment(time.time()),
             "spool": {"records": sum(route.queued for route in routes), "oldest_age_s": max(ages, default=0.0)},
             "sources": recorder.sources(),
         }

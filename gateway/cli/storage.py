@@ -19,7 +19,7 @@ from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
 from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
-from spool.record import rfc3339
+from spool.record import moment
 from spool.settings import SHARED, SpoolSettings, StorageSettings
 from spool.storage import Administration, Engine, StorageOptions
 
@@ -152,7 +152,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
             *_storage_of(config),
             file.absolute(),
             version=version("tollhouse"),
-            made_at=rfc3339(time.time_ns()) or "",
+            made_at=moment(time.time()),
             progress=_Progress().tell,
         )
     )

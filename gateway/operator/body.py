@@ -23,7 +23,6 @@ from spool.errors import (
     SpoolFull,
     SpoolUnavailable,
 )
-from spool.record import rfc3339
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,11 +67,6 @@ async def read_bounded(request: web.Request) -> bytes:
         if len(found) > MAX_BODY_BYTES:
             raise Refusal(413, "too_large", f"a body has at most {MAX_BODY_BYTES // 1024} KiB here")
     return bytes(found)
-
-
-def moment(at: float | None) -> str | None:
-    """A time in the API's form: RFC 3339 in UTC, to the millisecond."""
-    return None if at is None else rfc3339(round(at * 1000) * 1_000_000)
 
 
 @web.middleware

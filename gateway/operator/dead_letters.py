@@ -8,12 +8,12 @@ from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.record_edit import edited
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotThere
-from spool.record import Record, as_json, pack
+from spool.record import Record, as_json, moment, pack
 
 
 class Letters(RequestBody):

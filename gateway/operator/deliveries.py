@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DELIVERY_STATES, OPEN, UnsettledDelivery
+from spool.record import moment
 
 
 def shown_delivery(delivery: UnsettledDelivery) -> dict[str, object]:

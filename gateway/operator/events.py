@@ -7,11 +7,10 @@ from decimal import Decimal
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.log.newest import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, looked_through, newest, shown
 from gateway.operator.requests import OperatorRequest
 from spool.log.event_types import EventType
-from spool.record import USAGE_EVENTS, UsageEvent, decimal_text
+from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, moment
 
 
 @dataclass(frozen=True, slots=True)

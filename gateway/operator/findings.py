@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.requests import OperatorRequest
+from spool.record import moment
 
 Finding = Mapping[str, Any]
 

@@ -10,10 +10,11 @@ import msgspec
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.admission import lacks
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
+from spool.record import moment
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.scopes import SCOPES, USE_CASES

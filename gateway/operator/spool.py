@@ -10,11 +10,12 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import shown_route
 from gateway.monitoring.nodes import shown_nodes
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.errors import Invalid, NotThere
 from spool.log.values import Books
+from spool.record import moment
 from spool.steady_clock import SteadyClock, doubts
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)

@@ -7,11 +7,11 @@ A question is answered exactly or not at all: what an instant within the smalles
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from spool.errors import NotKept
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S
+from spool.record import border
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
@@ -21,7 +21,7 @@ def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
         start = int(instant // width) * width
         if start != instant and rows.numbers(width, start):
             raise NotKept(
-                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at {_text(instant)}"
+                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at {border(instant)}"
             )
 
 
@@ -32,8 +32,8 @@ def check_hours(hourly: int, since: float) -> None:
 
 
 def _border(hourly: int) -> str:
-    border = _text(hourly)
-    return f"before {border} costs are kept by whole days of UTC alone: ask from {border} on"
+    since = border(hourly)
+    return f"before {since} costs are kept by whole days of UTC alone: ask from {since} on"
 
 
 def _days(hourly: int) -> str:
@@ -45,7 +45,3 @@ def _hours() -> str:
         "costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone whose offset"
         " from UTC is whole hours"
     )
-
-
-def _text(instant: float) -> str:
-    return datetime.fromtimestamp(instant, UTC).isoformat().replace("+00:00", "Z")

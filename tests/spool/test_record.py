@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.record import Inference, UsageMetric, as_json, pack, rfc3339, unpack
+from spool.record import Inference, UsageMetric, as_json, border, moment, pack, rfc3339, unpack
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,24 @@ def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | 
     assert name not in as_json(record)
     setattr(record, name, told)
     assert told == as_json(record)[name]
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (1_790_000_000.0, "2026-09-21T14:13:20.000Z"),
+        (1_790_000_000.3, "2026-09-21T14:13:20.300Z"),
+        (1_790_000_000.33, "2026-09-21T14:13:20.330Z"),
+        (1_790_000_000.3333, "2026-09-21T14:13:20.333Z"),
+        (1_790_000_000.9996, "2026-09-21T14:13:21.000Z"),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (None, None),
+    ],
+)
+def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
+    """So texts sort as the times do."""
+    assert text == moment(at)
+
+
+def test_a_border_is_a_whole_second() -> None:
+    assert "2026-09-21T14:00:00Z" == border(1_789_999_200.0)

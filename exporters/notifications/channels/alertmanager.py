@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import orjson
 
@@ -22,6 +21,7 @@ from exporters.problems import headers, url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
+from spool.record import moment
 from spool.registry.notices import Notice
 
 LASTS_S = 4 * 3600.0
@@ -78,14 +78,10 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
     shown: dict[str, object] = {
         "labels": {"alertname": f"Tollhouse{words}", "kind": notice.kind, "severity": notice.severity, **known_by},
         "annotations": {"summary": notice.title, "description": notice.text, **fields},
-        "startsAt": _time(notice.at),
-        "endsAt": _time(max(now, notice.at) + LASTS_S),
+        "startsAt": moment(notice.at),
+        "endsAt": moment(max(now, notice.at) + LASTS_S),
     }
     return {**shown, "generatorURL": notice.link} if notice.link else shown
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

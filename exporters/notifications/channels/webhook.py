@@ -11,7 +11,6 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import orjson
 
@@ -23,6 +22,7 @@ from exporters.problems import headers, url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
+from spool.record import moment
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
@@ -69,7 +69,7 @@ class WebhookChannel:
 def document(notice: Notice) -> dict[str, object]:
     return {
         "type": notice.kind,
-        "timestamp": datetime.fromtimestamp(notice.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": moment(notice.at),
         "data": {
             "id": notice.id,
             "title": notice.title,

@@ -16,7 +16,7 @@ from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.allocation import DEFAULT, DEFAULT_WORD, DefinitionVersion
 
 NAME = "get_allocation_definitions"
@@ -169,7 +169,7 @@ def _version_line(version: DefinitionVersion, asking: Asking) -> VersionLine:
         version=version.number,
         is_in_force=newest and broken is None,
         dimension_count=len(version.dimensions),
-        published_at=rfc3339(int(version.created) * NS) or "",
+        published_at=moment(version.created),
         published_by=cut(version.created_by, _MOST_NAME),
         problem=None if broken is None else cut(broken, _MOST_PROBLEM),
     )

@@ -14,7 +14,7 @@ from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
 from spool.errors import Invalid
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.budgets import COST, SpendBudget
 
 MOST = 50
@@ -71,7 +71,7 @@ async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
         figures = await books.figures(budget, registry.views.find(budget.view_id))
         shown = await expanded(books, figures, frozenset({CURRENT, FORECAST}))
         lines.append(_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))
-    as_of = rfc3339(int(books.now) * NS) or ""
+    as_of = moment(books.now)
 
     def written(count: int) -> ToolAnswer:
         left_out = len(chosen) - count

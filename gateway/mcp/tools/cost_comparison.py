@@ -22,7 +22,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
 from spool.ledger.ranges import preceding
-from spool.record import NS, rfc3339
+from spool.record import moment
 
 _PREVIOUS = "previous"  # the same time before, as the console calls it
 
@@ -123,7 +123,7 @@ class _Answer:
             baseline_start=self.baseline.since.astimezone(UTC).isoformat(),
             baseline_end=self.baseline.until.astimezone(UTC).isoformat(),
             zone=ZONE,
-            as_of=rfc3339(int(self.now) * NS) or "",
+            as_of=moment(self.now),
             currency=CURRENCY_UNIT,
             group_by=self.asked.group_by,
             drivers=[_line(each, self._names(each)) for each in self.found.drivers[:count]],
@@ -148,7 +148,7 @@ class _Answer:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
             yield f"{unpriced} have no known cost and count as 0"
         if min(self.posed.query.since, self.baseline.since).timestamp() < self.whole:
-            border = rfc3339(self.whole * NS)
+            border = moment(self.whole)
             yield f"sums of before {border} may lack records that were gone before they were counted"
 
     def _text(self, content: CostComparison) -> str:

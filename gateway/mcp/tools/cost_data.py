@@ -23,7 +23,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.queries import TOTAL, CostRow
-from spool.record import NS, rfc3339
+from spool.record import moment
 
 NAME = "get_cost_data"
 MAX_GROUPS = 3
@@ -143,7 +143,7 @@ class _Page:
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
             zone=ZONE,
-            as_of=rfc3339(int(self.now) * NS) or "",
+            as_of=moment(self.now),
             measure=self.asked.measure,
             unit=_UNITS[self.asked.measure],
             cost_type=self.asked.cost_type,
@@ -199,7 +199,7 @@ class _Page:
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
         if self.posed.query.since.timestamp() < self.whole:
-            border = rfc3339(self.whole * NS)
+            border = moment(self.whole)
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")
         if parts := cut(self.posed.query):
             notes.append(f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}")

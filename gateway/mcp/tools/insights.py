@@ -12,7 +12,7 @@ from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.listing import DESCENDING, ListQuery, SortField
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.insights import MAX_INSIGHTS, Insight, web_link
 from spool.registry.recommendations import Recommendation
 
@@ -133,7 +133,7 @@ def _of_recommendation(each: Recommendation, page: str) -> InsightLine:
 
 
 def _time(at: float) -> str:
-    return rfc3339(int(at) * NS) or ""
+    return moment(at)
 
 
 def _text(content: InsightLines) -> str:

@@ -15,7 +15,7 @@ from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, pe
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.registry import Registry
 
 _TOP = 5
@@ -87,7 +87,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
     content = ContextAnswer(
         currency=CURRENCY_UNIT,
         zone=ZONE,
-        as_of=rfc3339(int(now) * NS) or "",
+        as_of=moment(now),
         first_day=known_days and _day(known_days[0]),
         last_day=known_days and _day(known_days[1]),
         month_cost=total.cost,
@@ -113,7 +113,7 @@ async def _notes(registry: Registry) -> OrgNotes | None:
     kept = await registry.org_context.get()
     if kept is None:
         return None
-    return OrgNotes(text=clean_text(kept.text), set_by=clean(kept.set_by), set_at=rfc3339(int(kept.set_at) * NS) or "")
+    return OrgNotes(text=clean_text(kept.text), set_by=clean(kept.set_by), set_at=moment(kept.set_at))
 
 
 def _day(when: datetime) -> str:

@@ -15,7 +15,7 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.recommendations.facts import concerned
 from spool.errors import Invalid
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.recommendations import Processing, Recommendation
 
 NAME = "get_optimize_recs"
@@ -164,7 +164,7 @@ def _line(each: Recommendation, link: str) -> RecommendationLine:
         first_day=saving.first_day,
         last_day=saving.last_day,
         price_book=saving.price_book,
-        last_updated=rfc3339(int(each.last_updated) * NS) or "",
+        last_updated=moment(each.last_updated),
         link=link,
     )
 

@@ -11,7 +11,7 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation
 
@@ -83,7 +83,7 @@ def _line(each: Recommendation) -> SavingLine:
         id=each.id,
         type=each.saving.type,
         title=clean(each.saving.title),
-        addressed_at=rfc3339(int(each.status_at) * NS) or "",
+        addressed_at=moment(each.status_at),
         promised=each.promised,
         realized=None if realized is None else realized.amount,
         since=None if realized is None else realized.since,

@@ -18,7 +18,7 @@ from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
 from spool.ledger.ranges import Span
-from spool.record import NS, decimal_text, rfc3339
+from spool.record import NS, decimal_text, moment, rfc3339
 from spool.streams import Stream, Total, TotalsPart
 
 NAME = "get_telemetry_data"
@@ -119,7 +119,7 @@ class _Page:
             start=since.astimezone(UTC).isoformat(),
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
-            as_of=rfc3339(int(self.now) * NS) or "",
+            as_of=moment(self.now),
             records=[_line(each) for each in here],
             record_count=found,
             other=decimal_text(_EXACT.subtract(total, _sum(here))),

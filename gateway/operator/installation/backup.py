@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gateway.errors import Refusal
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
 from gateway.operator.requests import OperatorRequest
+from spool.record import moment
 from spool.transfer import backups
 
 
@@ -27,6 +28,6 @@ async def back_up(request: OperatorRequest[BackupPlace]) -> Result:
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
     async with request.audited("backup", str(place), {}):
         manifest = await backups.back_up(
-            services.copy, place, version=services.version, made_at=str(moment(services.clock.now())), records=records
+            services.copy, place, version=services.version, made_at=moment(services.clock.now()), records=records
         )
     return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}

@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 from gateway.errors import Refusal
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
-from spool.record import UNIT_COST
+from spool.record import UNIT_COST, moment
 from spool.transfer import bundles
 
 ELSEWHERE = "bundles are made on the machine of the server: tollhouse spool export"
@@ -46,7 +46,7 @@ async def export_bundle(request: OperatorRequest[BundleExport]) -> Result:
             file,
             given.key,
             version=services.version,
-            made_at=str(moment(services.clock.now())),
+            made_at=moment(services.clock.now()),
             ambiguous=given.ambiguous,
         )
     states = {state.name: state for state in await services.deliveries.routes()}

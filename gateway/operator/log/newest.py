@@ -10,7 +10,6 @@ from typing import Any
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.log import dates
 from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
@@ -21,7 +20,7 @@ from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, UsageMetric, as_json
+from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, UsageMetric, as_json, moment
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"

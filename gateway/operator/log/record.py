@@ -10,7 +10,6 @@ from math import inf
 from gateway.api.costs import moment as moment_of
 from gateway.http.requests import Result
 from gateway.intake.reasons import price_lines, reasons
-from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
 from gateway.operator.log.listing import STEP
@@ -23,7 +22,7 @@ from spool.fair_turns import pause
 from spool.ledger.own_records import first_after
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import TOPICS, as_json
+from spool.record import TOPICS, as_json, moment
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
 NOT_STORED = (

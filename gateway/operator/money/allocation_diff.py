@@ -10,12 +10,13 @@ from gateway.allocation.border import border, shown
 from gateway.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.allocation.language import joined, parse
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.record import moment
 
 DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
 LEAST_ELEMENTS = 20  # of a dimension, however many there are

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS, baseline_of, compare
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.money.report import query_of, top_of
 from gateway.operator.money.visible import known_dimensions, named_dimensions
 from gateway.operator.requests import OperatorRequest
 from spool.ledger import money
+from spool.record import moment
 
 REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top")

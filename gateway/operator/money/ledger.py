@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 from gateway.api import costs
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, moment
 
 _BORDERS = ("hourly_since", "whole_since")
 

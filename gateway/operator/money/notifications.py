@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotThere
+from spool.record import moment
 from spool.registry.notices import (
     CHANNEL_STATES,
     FAILED,

@@ -11,7 +11,6 @@ from typing import Any
 
 from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.cells import PARTS
@@ -24,6 +23,7 @@ from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.sums import OTHER
+from spool.record import moment
 from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")

@@ -19,7 +19,6 @@ from gateway.api.measures import USAGE, billed_tokens, per
 from gateway.comparison.comparing import PREVIOUS
 from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
-from gateway.operator.body import moment
 from gateway.operator.money.kept_groups import MONEY, fitting, largest
 from gateway.operator.money.visible import named_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
@@ -31,7 +30,7 @@ from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.record import NS, rfc3339
+from spool.record import moment
 from spool.registry.texts import check_one_of
 
 SUMS = (*MONEY, *USAGE)
@@ -101,7 +100,7 @@ async def report(request: OperatorRequest[None]) -> Result:
         return {**payload, "rows": await asyncio.to_thread(list, answer.rows)}
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if since.timestamp() < whole:
-        headers[WHOLE_SINCE] = rfc3339(whole * NS) or ""
+        headers[WHOLE_SINCE] = moment(whole)
     return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
 
 

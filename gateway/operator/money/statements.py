@@ -9,13 +9,14 @@ from pathlib import Path
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
 from gateway.operator.requests import OperatorRequest
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from gateway.statements.puller import PullState
 from gateway.statements.sources.list import SOURCES
 from spool.errors import Invalid
+from spool.record import moment
 from spool.statements.rules import day_text
 from spool.statements.values import StatementMonth, StatementOutcome
 

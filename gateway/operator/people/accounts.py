@@ -6,10 +6,11 @@ from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
 from spool.listing import SortField
+from spool.record import moment
 from spool.registry.audit import AuditRow
 from spool.registry.operators import DISABLED, ENABLED, ROLES, VIEWER, Operator, Session, status
 

@@ -11,9 +11,10 @@ from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.mounts import console_link
 from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
+from spool.record import moment
 from spool.registry.operators import ADMIN, Session
 from spool.registry.roles import BASES
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid
 from spool.listing import SortField
+from spool.record import moment
 
 
 class Discard(RequestBody):

@@ -10,10 +10,11 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody, moment
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
+from spool.record import moment
 
 
 class Shown(msgspec.Struct, frozen=True):

@@ -133,7 +133,7 @@ def test_an_alert_is_known_by_labels_without_amounts() -> None:
         "thread": "budget 1",
     } == alert["labels"]
     assert {"summary": "title of 80", "description": "", "spent_so_far": "80"} == alert["annotations"]
-    assert ("2026-09-21T14:13:20+00:00", "2026-09-22T21:59:59+00:00") == (alert["startsAt"], alert["endsAt"])
+    assert ("2026-09-21T14:13:20.000Z", "2026-09-22T21:59:59.000Z") == (alert["startsAt"], alert["endsAt"])
     assert "n1" == alertmanager.alert(notice(), now=NOW)["labels"]["notice"]  # type: ignore[index]
 
 

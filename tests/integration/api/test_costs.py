@@ -109,7 +109,7 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
     first = await read.costs(*SEPTEMBER, ("limit", "1"))
     second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
-    assert ["2026-09-21T14:13:20Z"] * 2 == [page["whole_since"] for page in (first, second)]
+    assert ["2026-09-21T14:13:20.000Z"] * 2 == [page["whole_since"] for page in (first, second)]
     assert "whole_since" not in await read.costs(("start_date", "2026-09-22"))
 
 
@@ -312,13 +312,13 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(lose())
-    words = "sums of before 2026-09-21T14:13:20Z may lack records"
+    words = "sums of before 2026-09-21T14:13:20.000Z may lack records"
     for form in (["report", "--from", DAY[:10], "--csv"], ["export", "focus", "--from", DAY[:10], "--to", DAY[:10]]):
         assert words in run(tmp_path / "store", *form)
     assert words in run(tmp_path / "store", "report", "--from", "2026-09-21")
     assert words not in run(tmp_path / "store", "report", "--from", "2026-09-22")
     told = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-21", "--json"))
-    assert "2026-09-21T14:13:20Z" == told["report"]["whole_since"]
+    assert "2026-09-21T14:13:20.000Z" == told["report"]["whole_since"]
 
 
 def test_report_of_latency(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     )
     id = made["id"]
     edited = answer(run("budgets", "edit", id, "--silent-until", "2026-12-01", "--reason", "move", "--json"))["budget"]
-    assert {"until": "2026-12-01T00:00:00Z", "reason": "move"} == edited["silence"]
+    assert {"until": "2026-12-01T00:00:00.000Z", "reason": "move"} == edited["silence"]
     every = [word for name in ("current", "history", "burnup", "forecast") for word in ("--expand", name)]
     shown = run("budgets", "show", id, *every).output
     assert all(words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early to tell"))
@@ -328,7 +328,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
     assert (known_as.id.hex(), 1, "closed") == (shown["record"]["id"], shown["number"], shown["state"])
     assert "no record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
     words = ("explain", "--record", "0" * 32, "--since", "2026-11-01")
-    assert "was committed since 2026-11-01T00:00:00Z" in run(*words, code=2).stderr
+    assert "was committed since 2026-11-01T00:00:00.000Z" in run(*words, code=2).stderr
     assert "--since goes with --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr
     assert "give FILE, or --record ID" in run("explain", code=2).stderr
 

@@ -208,7 +208,7 @@ async def test_the_time_of_the_last_update_is_shown(server: OperatorServer) -> N
     before = (await server.create())["key"]["last_modified"]
     server.clock.move(60)
     after = (await server.ask("PATCH", "/keys/search%20team", {"description": "new"})).payload["key"]["last_modified"]
-    assert ("2026-09-21T14:13:20Z", "2026-09-21T14:14:20Z") == (before, after)
+    assert ("2026-09-21T14:13:20.000Z", "2026-09-21T14:14:20.000Z") == (before, after)
 
 
 @pytest.mark.asyncio
@@ -219,7 +219,7 @@ async def test_last_accessed_is_not_in_use_until_the_first_use(server: OperatorS
     server.clock.move(5)
     server.access.admit(created["secret"], INGEST, address="127.0.0.1")
     [key] = (await server.ask("GET", "/keys")).payload["keys"]
-    assert "2026-09-21T14:13:25Z" == key["last_accessed"]
+    assert "2026-09-21T14:13:25.000Z" == key["last_accessed"]
 
 
 @pytest.mark.asyncio
@@ -429,7 +429,7 @@ async def test_rotation_lets_both_secrets_in_until_the_overlap_ends(server: Oper
     answer = await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 3600})
     new = answer.payload["secret"]
     assert (True, True) == (passes(server, old), passes(server, new))
-    assert "2026-09-21T15:13:20Z" == answer.payload["previous_secret_until"]
+    assert "2026-09-21T15:13:20.000Z" == answer.payload["previous_secret_until"]
     server.clock.move(3600)
     assert (False, True) == (passes(server, old), passes(server, new))
     assert (await server.ask("GET", "/keys/search%20team")).payload["previous_secret_until"] is None

@@ -81,7 +81,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
     assert {"route": ROUTE, "first": 1, "last": 1, "state": "unknown", "attempts": 0, "not_before": None,
             "last_error": "no answer", "replay": False, "id": unknown["id"]} == unknown  # fmt: skip
-    assert ("open", 1, "2026-09-21T14:13:50Z", "503") == tuple(
+    assert ("open", 1, "2026-09-21T14:13:50.000Z", "503") == tuple(
         waiting[name] for name in ("state", "attempts", "not_before", "last_error")
     )
     assert [waiting] == (await server.ask("GET", "/deliveries", state="open", route=ROUTE)).payload["deliveries"]
@@ -109,7 +109,7 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(server: Operator
     [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert {"id", "route", "number", "record_id", "error", "status", "at"} == set(row)
     record, known_as = call(0)
-    assert (ROUTE, 1, known_as.id.hex(), "no such model", "400", "2026-09-21T14:13:20Z") == (
+    assert (ROUTE, 1, known_as.id.hex(), "no such model", "400", "2026-09-21T14:13:20.000Z") == (
         row["route"],
         row["number"],
         row["record_id"],
@@ -170,7 +170,7 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
     assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
     assert (await due(server)).replay
     [row] = (await server.ask("GET", "/audit", action="route.replay")).payload["audit"]
-    assert (ROUTE, "2026-09-21T14:00:00Z") == (row["target"], row["after"]["since"])
+    assert (ROUTE, "2026-09-21T14:00:00.000Z") == (row["target"], row["after"]["since"])
 
 
 @pytest.mark.asyncio
@@ -198,7 +198,7 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
     second = (await server.ask("GET", f"/receipts/{again.id}")).payload["receipt"]
     assert (2, 0) == (first["new"], first["duplicates"])
     assert (1, 1) == (second["new"], second["duplicates"])
-    assert "2026-09-21T14:13:20Z" == first["at"]
+    assert "2026-09-21T14:13:20.000Z" == first["at"]
     assert 404 == (await server.ask("GET", "/receipts/forged")).status
 
 
@@ -208,7 +208,7 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     shape = ("gen_ai.strange", "llm.odd")
     await server.services.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
-    assert (list(shape), 1, "2026-09-21T14:13:20Z") == (row["names"], row["count"], row["last_seen"])
+    assert (list(shape), 1, "2026-09-21T14:13:20.000Z") == (row["names"], row["count"], row["last_seen"])
     assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
 
 
@@ -263,7 +263,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     read.clear()
     refused = await server.ask("GET", f"/records/{'0' * 32}")
     assert 404 == refused.status and sum(read) <= 26_000
-    assert "since 2026-09-22T06:13:20Z" in refused.error[2]
+    assert "since 2026-09-22T06:13:20.000Z" in refused.error[2]
     read.clear()
     assert 404 == (await server.ask("GET", f"/records/{'0' * 32}", since="2026-09-01")).status
     assert sum(read) >= 40_000
@@ -290,7 +290,7 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
             await server.services.log.append(kept)
         api_call, login = (await server.ask("GET", "/event-types")).payload["event_types"]
         assert {
-            "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20Z",
+            "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20.000Z",
             "sent_as": "unit-cost stream calls", "unmapped": False,
         } == api_call  # fmt: skip
         assert ("login", 1, None, True) == (login["type"], login["count"], login["sent_as"], login["unmapped"])
