@@ -6,8 +6,7 @@ No key makes more rows than it leaves free; see `spool.shares`. People have all 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spool.errors import NotAllowed
 from spool.registry.operators import Actor
@@ -15,23 +14,34 @@ from spool.registry.rows import RegistryRows
 from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
-NAMESPACES = "allocation.max_namespaces"
+NAMESPACES, INSIGHTS = "allocation.max_namespaces", "insights"
 
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """NotAllowed if a key made as many of the ids that are `there` as it leaves free of `most`."""
-    if not actor.is_key:
-        return
-    own = Counter(owners(rows, limit, there))[actor.name]
-    if not may_add(own, len(there), 1, most):
-        raise refused(limit, own, most)
+    if actor.is_key:
+        _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
 
 
-def refused(limit: str, own: int, most: int) -> NotAllowed:
-    return NotAllowed(
-        f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete one, or let an"
-        " operator make it"
-    )
+def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
+    """As `check_share`, of a table that is not read as a whole: every deletion of a row of it forgets its maker."""
+    if actor.is_key:
+        _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
+
+
+def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
+    """NotAllowed if a key that adds `n` would have written more than it leaves free."""
+    if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
+        raise NotAllowed(f"there are {len(authors)} comments, and no key writes more than it leaves free of {most}")
+
+
+def _check(key: str, made: Sequence[str], there: int, most: int, limit: str) -> None:
+    own = made.count(key)
+    if not may_add(own, there, 1, most):
+        raise NotAllowed(
+            f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete one, or let an"
+            " operator make it"
+        )
 
 
 def note_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:

@@ -37,6 +37,7 @@ from spool.registry.notices import InsightSubscription
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import edited
+from spool.registry.shared.makers import INSIGHTS, check_comments, check_made, forget_maker, note_maker
 from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
@@ -127,6 +128,7 @@ class InsightTable:
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
             rows.delete_insight(id)
+            forget_maker(rows, INSIGHTS, id)
             was = {"title": before.title, "status": before.status}
             rows.add_audit(self._changes.clock.now(), actor, "insight.delete", id, before=was)
             return comments
@@ -139,8 +141,10 @@ class InsightTable:
 
         def work(rows: RegistryRows) -> Comment:
             _touch(rows, id, now)
-            if len(rows.comments(id)) >= MAX_COMMENTS:
+            there = rows.comments(id)
+            if len(there) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight has at most {MAX_COMMENTS} comments")
+            check_comments([each.author for each in there], 1, MAX_COMMENTS, actor)
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
             rows.add_audit(now, actor, "insight.comment", id, after=after)
@@ -232,9 +236,12 @@ def merge_findings(
 
 
 def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
-    if rows.count_insights() >= MAX_INSIGHTS:
+    there = rows.count_insights()
+    if there >= MAX_INSIGHTS:
         raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
+    check_made(rows, INSIGHTS, there, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
+    note_maker(rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
     rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
     return insight

@@ -33,6 +33,7 @@ from spool.registry.recommendations import (
 )
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import edited
+from spool.registry.shared.makers import check_comments
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
@@ -140,6 +141,7 @@ class RecommendationTable:
             thread = _thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation has at most {MAX_COMMENTS} comments")
+            check_comments([each.author for each in thread.comments], len(checked), MAX_COMMENTS, actor)
             added = [
                 RecommendationComment(id=number, text=text, author=actor.name, created=now, last_updated=now)
                 for number, text in enumerate(checked, thread.last + 1)

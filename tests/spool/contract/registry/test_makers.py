@@ -9,11 +9,15 @@ import pytest
 from spool.errors import NotAllowed
 from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
+from spool.registry.insights import Draft, Finding
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.tables import insights as insight_table
+from spool.registry.tables import recommendations as recommendation_table
 from spool.registry.views import ViewDraft
 from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.savings import SAVING
 
 ADA = Actor("ada@example.com", "local")
 FLEET, OTHER = Actor("fleet", "10.0.0.1", is_key=True), Actor("other", "10.0.0.2", is_key=True)
@@ -69,7 +73,24 @@ async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     return make, lambda id: registry.allocation.delete_namespace(id, actor=ADA)
 
 
-@pytest.mark.parametrize("table", [views, budgets, connections, roles, namespaces])
+async def insights(registry: Registry) -> tuple[Make, Delete]:
+    async def make(name: str, by: Actor) -> str:
+        return (await registry.insights.log(Draft(title=name), actor=by)).id
+
+    async def delete(id: str) -> None:
+        await registry.insights.delete(id, actor=ADA)
+
+    return make, delete
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(insight_table, "MAX_INSIGHTS", MOST)
+    monkeypatch.setattr(insight_table, "MAX_COMMENTS", MOST)
+    monkeypatch.setattr(recommendation_table, "MAX_COMMENTS", MOST)
+
+
+@pytest.mark.parametrize("table", [views, budgets, connections, roles, namespaces, insights])
 async def test_one_key_leaves_room_for_another(
     open_registry: RegistryOpener, table: Callable[[Registry], Awaitable[tuple[Make, Delete]]]
 ) -> None:
@@ -90,3 +111,35 @@ async def test_one_key_leaves_room_for_another(
     await make("f", ADA)
     with pytest.raises(NotAllowed, match="there are 4"):
         await make("g", ADA)
+
+
+async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: RegistryOpener) -> None:
+    """What a detector finds is shown, however much an assistant writes down; its own words again are answered."""
+    registry = await open_registry()
+    first = await registry.insights.log(Draft(title="0"), actor=FLEET)
+    await registry.insights.log(Draft(title="1"), actor=FLEET)
+    with pytest.raises(NotAllowed):
+        await registry.insights.log(Draft(title="2"), actor=FLEET)
+    with pytest.raises(NotAllowed):
+        await registry.insights.create(Draft(title="2"), actor=FLEET)
+    assert first == await registry.insights.log(Draft(title="0"), actor=FLEET)
+    merged = await registry.insights.merge([Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"])
+    assert (1, 0) == (merged.new, merged.left_out)
+
+
+async def test_a_key_that_comments_leaves_room_for_another(open_registry: RegistryOpener) -> None:
+    """On an insight, and on a recommendation, where several come at once."""
+    registry = await open_registry()
+    insight = await registry.insights.create(Draft(title="t"), actor=ADA)
+    await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
+    [saving] = await registry.recommendations.all()
+    for text in ("one", "two"):
+        await registry.insights.comment(insight.id, text, actor=FLEET)
+    with pytest.raises(NotAllowed, match="no key writes more"):
+        await registry.insights.comment(insight.id, "three", actor=FLEET)
+    with pytest.raises(NotAllowed, match="no key writes more"):
+        await registry.recommendations.comment(saving.id, ["one", "two", "three"], actor=FLEET)
+    await registry.recommendations.comment(saving.id, ["one", "two"], actor=FLEET)
+    for actor in (OTHER, ADA):
+        await registry.insights.comment(insight.id, "seen", actor=actor)
+        await registry.recommendations.comment(saving.id, ["seen"], actor=actor)
