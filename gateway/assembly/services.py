@@ -30,6 +30,7 @@ from gateway.operator.insights import inspector
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
+from spool.ledger.mending import LedgerMender
 from spool.log.protocols import Log, Observer
 from spool.storage import Storage
 
@@ -152,6 +153,8 @@ async def _assemble(
         alone["publish jobs"] = operators.require_publishing().run
         alone["devices"] = assembler.devices.run
     background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
+    mender = LedgerMender(ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=operators.sums_changed)
+    background["ledger beside the log"] = partial(storage.leases.run, "ledger", mender.run)
     return Services(
         storage=storage,
         receivers=receivers,

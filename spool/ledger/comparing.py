@@ -7,19 +7,23 @@ A period is compared if all that was counted in it is kept. Sums of money are no
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from spool.ledger.counting import WIDTHS, period, state_of
 from spool.ledger.rows import LedgerRows
-from spool.ledger.sums import HOUR_S, HourlySums
+from spool.ledger.sums import HOUR_S, HourlySums, hour_of
 from spool.log.protocols import ReadableLog
+from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 
-STEP = 512  # numbers that are added up at once
+STEP = 512  # numbers that are read at once
+AT_ONCE = 100  # records that are added up at once
+REST = 4  # times as long as a slice takes, for whoever compares at ease
 MOST_TOLD = 10  # periods
 MEND = "`tollhouse ledger rebuild` counts again what is kept"
 
@@ -44,53 +48,115 @@ class PeriodDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerComparison:
-    """`missed` numbers the ledger has passed over, of which `gone` at most are not kept; `damaged` cannot be read."""
+    """
+    `missed` numbers the ledger has passed over, of which `gone` at most cannot be counted again; `damaged` cannot be
+    read. `end`: what has a lower number was compared. `numbers` are the lowest and the highest kept number of each
+    period that was compared, `suspects` those that numbers which were passed over belong to, and `unsure` those that
+    records which are damaged or gone may belong to.
+    """
 
     differences: Sequence[PeriodDifference] = ()
     missed: int = 0
     gone: int = 0
     damaged: int = 0
+    is_done: bool = True  # False while a rebuild goes on
+    end: int = 1
+    hourly: int = 0
+    calls: Mapping[Place, int] = field(default_factory=dict)
+    numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    suspects: Sequence[Place] = ()
+    unsure: frozenset[Place] = frozenset()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether numbers were passed over though their records are kept."""
+        return self.missed > self.gone
+
+    def told(self) -> Sequence[PeriodDifference]:
+        """The differences that damage does not account for."""
+        excess = sum(max(0, one.counted - one.kept) for one in self.differences)
+        return [one for one in self.differences if one.kept > one.counted or excess > self.damaged]
 
     def words(self) -> Sequence[str]:
         """A sentence for everything that is wrong, and what mends it."""
         return list(self._words())
 
     def _words(self) -> Iterator[str]:
-        excess = sum(max(0, one.counted - one.kept) for one in self.differences)
-        told = [one for one in self.differences if one.kept > one.counted or excess > self.damaged]
+        told = self.told()
         for one in told[:MOST_TOLD]:
             yield f"{one.words()}: {MEND}"
         if len(told) > MOST_TOLD:
             yield f"the ledger differs in {len(told) - MOST_TOLD} further hours and days"
-        if self.missed > self.gone:
+        if self.lacks:
             yield f"the ledger has passed over {self.missed} numbers, and {self.gone} at most are gone: {MEND}"
 
 
 @dataclass(kw_only=True)
 class _Kept:
-    """What the log keeps of the numbers from `first` on."""
+    """What the log keeps. `span`: the numbers among which some were passed over, an end behind them."""
 
-    first: int
-    calls: Counter[Place]
-    lowest: dict[Place, int]
-    records: int = 0
+    span: tuple[int, int]
+    hourly: int
+    calls: Counter[Place] = field(default_factory=Counter)
+    lowest: dict[Place, int] = field(default_factory=dict)
+    highest: dict[Place, int] = field(default_factory=dict)
+    in_span: Counter[Place] = field(default_factory=Counter)
+    kept_in_span: int = 0
     damaged: int = 0
+    unread: list[int] = field(default_factory=list)  # numbers from which on some are damaged or gone
+    near_unread: set[Place] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        """Add a part of an entry."""
+        sums = HourlySums()
+        sums.add([entry])
+        for hour, lowest in sums.first.items():
+            place = period(hour, self.hourly)
+            self.lowest[place] = min(lowest, self.lowest.get(place, lowest))
+            self.highest[place] = entry.last
+            self.calls[place] += sum(measures[0] for measures in sums.hours[hour].values())
+        if sums.damaged:
+            self.damaged += sums.damaged
+            self.unread += [number for number, record in enumerate(entry.records, entry.first) if record is None]
+            self.near_unread.add(period(hour_of(None, entry.committed_at), self.hourly))
+        for number, record in enumerate(entry.records, entry.first):
+            if self.span[0] <= number < self.span[1]:
+                self.kept_in_span += 1
+                if record is not None and not record.shadow:
+                    self.in_span[period(hour_of(record.start_time, entry.committed_at), self.hourly)] += 1
+
+    def unsure(self, places: Sequence[Place]) -> frozenset[Place]:
+        """Those that a record which cannot be read may belong to."""
+        return frozenset(
+            place
+            for place in places
+            if place in self.near_unread or self._has_unread(self.lowest.get(place, 1), self.highest.get(place, 0))
+        )
+
+    def _has_unread(self, lowest: int, highest: int) -> bool:
+        found = bisect_left(self.unread, lowest)
+        return found < len(self.unread) and self.unread[found] <= highest
 
 
-async def compare(log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]]) -> LedgerComparison:
+async def compare(
+    log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
+) -> LedgerComparison:
     """Everything that is kept is read, a few hundred records at a time. Nothing is said while a rebuild goes on."""
     first = await oldest()
     state, counted, firsts = await read(lambda rows: (state_of(rows), _calls(rows), rows.firsts()))
     if state["rebuilding"]:
-        return LedgerComparison()
+        return LedgerComparison(is_done=False)
     end = min(state["reach"], log.closed_below(AI_TELEMETRY))
-    kept = await _kept(log, first, end, hourly=state["hourly"])
+    span = (state["missed_first"] or 1, state["missed_end"] or end) if state["missed"] > state["settled"] else (1, 1)
+    kept = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
     removed_below = await oldest()  # retention goes on
     places = [
         place
         for place in sorted(kept.calls.keys() | counted.keys())
         if _is_kept(place, firsts, kept.lowest, removed_below)
     ]
+    compared = set(places)
+    beyond = sum(records for place, records in kept.in_span.items() if place not in compared)
     return LedgerComparison(
         differences=[
             PeriodDifference(place=place, kept=kept.calls[place], counted=counted.get(place, 0))
@@ -98,8 +164,14 @@ async def compare(log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitabl
             if kept.calls[place] != counted.get(place, 0)
         ],
         missed=state["missed"],
-        gone=first - 1 + max(0, end - first - kept.records),
+        gone=state["settled"] + max(0, span[1] - span[0] - kept.kept_in_span) + beyond,
         damaged=kept.damaged,
+        end=end,
+        hourly=state["hourly"],
+        calls={place: kept.calls[place] for place in places},
+        numbers={place: (kept.lowest[place], kept.highest[place]) for place in places if place in kept.lowest},
+        suspects=sorted(place for place in kept.in_span if place in compared),
+        unsure=kept.unsure(places),
     )
 
 
@@ -120,17 +192,20 @@ def _calls(rows: LedgerRows) -> Mapping[Place, int]:
     }
 
 
-async def _kept(log: ReadableLog, first: int, end: int, *, hourly: int) -> _Kept:
-    found = _Kept(first=first, calls=Counter(), lowest={})
+async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease: bool) -> _Kept:
+    loop = asyncio.get_running_loop()
     for number in range(first, end, STEP):
-        entries = await log.read(AI_TELEMETRY, number, min(number + STEP, end) - 1, whole=True)
-        sums = HourlySums()
-        sums.add(entries)
-        found.records += sum(len(entry.records) for entry in entries)
-        found.damaged += sums.damaged
-        for hour, lowest in sums.first.items():
-            place = period(hour, hourly)
-            found.lowest[place] = min(lowest, found.lowest.get(place, lowest))
-            found.calls[place] += sum(measures[0] for measures in sums.hours[hour].values())
-        await asyncio.sleep(0)
+        began = loop.time()
+        following = number
+        for entry in await log.read(AI_TELEMETRY, number, min(number + STEP, end) - 1, whole=True):
+            if entry.first > following:
+                found.unread.append(following)
+                found.near_unread.add(period(hour_of(None, entry.committed_at), found.hourly))
+            following = entry.last + 1
+            for part in entry.parts(AT_ONCE):
+                found.add(part)
+                await asyncio.sleep(0)
+        if following < min(number + STEP, end):
+            found.unread.append(following)
+        await asyncio.sleep((loop.time() - began) * REST if at_ease else 0)
     return found

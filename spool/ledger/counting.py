@@ -8,6 +8,7 @@ hour; once its hours are old they go, and the day alone stays.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
 
@@ -24,7 +25,12 @@ _CHANGED_BY = "changed_by"  # of the state
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
     """All of the state; what was never set is 0, except that numbers begin at 1."""
-    values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0}
+    values = {
+        "reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0,
+        # Of the missed numbers: the first and the end of those that were not looked for in the log yet, and how many
+        # were looked for and are gone. Of the comparison with the log: when it was, and the periods that differ.
+        "missed_first": 0, "missed_end": 0, "settled": 0, "compared": 0, "differing": 0, "left": 0,
+    }  # fmt: skip
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
 
@@ -131,13 +137,19 @@ def _nothing(dimensions: Dimensions) -> Dimensions:
     )
 
 
-def add(
-    rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: int, whole: int
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """How many numbers have no record, the first of them, and an end; hours before `whole` may lack them."""
+
+    count: int = 0
+    first: int = 0
+    end: int = 0
+    whole: int = 0
+
+
+def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed) -> int:
     """
     Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
-
-    Hours before `whole` may lack the missed numbers.
 
     Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have been lost
     and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
@@ -163,14 +175,16 @@ def add(
     if state["rebuilding"]:  # what is read again was counted as missed, damaged or absurd the first time
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
-            rows.set_state(rebuilding=0)
+            rows.set_state(rebuilding=0, compared=0)
         return reach
-    rows.set_state(
-        missed=state["missed"] + missed,
-        damaged=state["damaged"] + sums.damaged,
-        absurd=state["absurd"] + sums.absurd,
-        whole=max(state["whole"], whole),
-    )
+    rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
+    if missed.count:
+        rows.set_state(
+            missed=state["missed"] + missed.count,
+            missed_first=min(missed.first, state["missed_first"] or missed.first),
+            missed_end=max(missed.end, state["missed_end"]),
+            whole=max(state["whole"], missed.whole),
+        )
     return reach
 
 
@@ -190,8 +204,32 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     if before != seen:
         return before
     rows.forget_firsts()
-    rows.set_state(reach=reach, rebuilding=0)
+    missed = state_of(rows)["missed"]
+    rows.set_state(reach=reach, rebuilding=0, settled=missed, missed_first=0, missed_end=0, compared=0)
     return reach
+
+
+def bring_back(rows: LedgerRows, *, seen: int, reach: int) -> int:
+    """
+    Go back to the first number that was not given yet: what is beyond it was passed over, but will be given.
+
+    Returns the reach. Nothing is done unless it was `seen`, as in `add`, nor while numbers are counted again.
+    """
+    state = state_of(rows)
+    if state["reach"] != seen or state["rebuilding"]:
+        return state["reach"]
+    rows.set_state(reach=reach, missed_end=min(state["missed_end"], reach))
+    lower_missed(rows, to=state["missed"] - (seen - reach))
+    return reach
+
+
+def lower_missed(rows: LedgerRows, *, to: int) -> None:
+    """Numbers that were passed over were counted after all."""
+    state = state_of(rows)
+    missed = max(0, min(state["missed"], to))
+    rows.set_state(missed=missed, settled=min(state["settled"], missed))
+    if not missed:
+        rows.set_state(whole=0, missed_first=0, missed_end=0)
 
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
@@ -207,7 +245,8 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     frozen = rows.frozen_periods()
     if oldest < state["reach"]:
         # What is read again is not missed; what is gone for good still is.
-        rows.set_state(reach=oldest, rebuilding=state["reach"], missed=min(state["missed"], oldest - 1))
+        rows.set_state(reach=oldest, rebuilding=state["reach"])
+        lower_missed(rows, to=oldest - 1)
     else:  # no record that was counted is kept: the rebuild is done
         rows.freeze_periods(below=0)
     return emptied, len(frozen), max((start + width for width, start in frozen), default=0)

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
-from spool.ledger import counting, kept
-from spool.ledger.comparing import LedgerComparison, compare
+from spool.ledger import counting, kept, mending
+from spool.ledger.comparing import LedgerComparison, Place, compare
 from spool.ledger.costs import costs
-from spool.ledger.counting import Placement, state_of
+from spool.ledger.counting import Missed, Placement, state_of
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
@@ -155,6 +155,7 @@ class Ledger:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
                 if self.is_shared:  # the sums are as old as the log: a database that lost both, or others saw further
                     self._reach = (await self._state())["reach"]
+                    await self._bring_back(log)
                 else:
                     await self._begin_anew(below)
             tries = 0
@@ -176,6 +177,20 @@ class Ledger:
         seen = self._reach
         self._reach = await self._change(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
 
+    async def _bring_back(self, log: ReadableLog) -> None:
+        """Earlier versions went beyond numbers that were lost with a primary, and are given again."""
+        seen = self._reach
+        if seen <= log.next_number(AI_TELEMETRY) or seen <= (given := await log.newest_number(AI_TELEMETRY)):
+            return
+        self._reach = await self._change(lambda rows: counting.bring_back(rows, seen=seen, reach=given))
+        if self._reach == given:
+            _log.warning(
+                "the ledger had passed over %d numbers that were not given yet: it counts from %d on",
+                seen - given,
+                given,
+                extra={"action": "reach_brought_back"},
+            )
+
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
@@ -189,29 +204,35 @@ class Ledger:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
         sums = HourlySums(self.tags, skip=is_counted if frozen else None)
-        found = 0
+        found, following = 0, first
+        gaps: list[tuple[int, int]] = []
         oldest: Entry | None = None
         for number in range(first, last + 1, STEP):
             entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last), whole=True)
             for entry in entries:
                 oldest = oldest or entry
                 found += len(entry.records)
+                gaps += [(following, entry.first)] if entry.first > following else []
+                following = entry.last + 1
                 for part in entry.parts(AT_ONCE):
                     sums.add([part])
                     await asyncio.sleep(0)
-        missed = last - first + 1 - found
-        whole = counting.whole_since(await self._oldest_arrival(log, oldest)) if missed else 0
-        if missed and not rebuilding:
+        gaps += [(following, last + 1)] if following <= last else []
+        missed = Missed()
+        if gaps:
+            whole = counting.whole_since(await self._oldest_arrival(log, oldest))
+            missed = Missed(last - first + 1 - found, gaps[0][0], gaps[-1][1], whole)
+        if gaps and not rebuilding:
             _log.error(
                 "%d numbers have no record that could be counted: they were removed or lost before",
-                missed,
+                missed.count,
                 extra={"action": "numbers_missed", "first": first, "last": last},
             )
 
         def work(rows: LedgerRows) -> int:
             if (state_of(rows), rows.frozen_periods()) != seen:  # begun anew meanwhile: what is counted is another
                 return state_of(rows)["reach"]
-            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed, whole=whole)
+            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
 
         self._reach = await self._change(work)
         if self._reach != last + 1:
@@ -254,9 +275,47 @@ class Ledger:
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
 
-    async def compare(self, log: ReadableLog) -> LedgerComparison:
+    async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """What the log keeps beside what is counted of it, as far as both are kept. Reads all that is kept."""
-        return await compare(log, self._read, oldest=lambda: _oldest(log))
+        found = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
+        differing = len(found.told())
+        if found.is_done and differing != (await self._state())["differing"]:
+            async with self._turn:
+                await self._change(lambda rows: rows.set_state(differing=differing))
+        return found
+
+    async def comparison_is_due(self, now: float) -> bool:
+        """Whether it was long ago, or something was passed over or found wrong since."""
+        state = await self._state()
+        if not self._is_caught_up or state["rebuilding"]:
+            return False
+        is_old = not state["compared"] <= now < state["compared"] + mending.EVERY_S
+        return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
+
+    async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
+        """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
+        recount = mending.Recount(compared, place, self.tags)
+        if not await recount.read(log) or not await recount.read_until(log, self._reach):
+            return False
+        async with self._turn:
+            for _ in range(TRIES):  # others may count meanwhile
+                reach = (await self._state())["reach"]
+                if reach < recount.reach or not await recount.read_until(log, reach):
+                    return False
+                if await self._change(lambda rows: mending.replace(rows, self._placement, recount)):
+                    return True
+        return False
+
+    async def settle(self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int) -> int:
+        """Keep what a comparison came to; returns how many numbers are missed."""
+        async with self._turn:
+            return await self._change(
+                lambda rows: mending.settle(rows, compared, gained=gained, is_mended=is_mended, left=left, now=now)
+            )
+
+    async def differing(self) -> int:
+        """In how many hours and days it differed from the log when they were compared last."""
+        return (await self._state())["differing"]
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
         """Estimate again what happened since then, all of it or nothing. NotKept if `since` divides a sum."""

@@ -46,6 +46,14 @@ class ReadableLog(Protocol):
         """`closed_below` now, and again whenever it is another one: what a reader waits on."""
         ...
 
+    def next_number(self, topic: str) -> int:
+        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
+        ...
+
+    async def newest_number(self, topic: str) -> int:
+        """The same by what the storage keeps, whoever wrote it: as of this moment, or later."""
+        ...
+
 
 class Log(ReadableLog, Protocol):
     """Append only, many readers."""
@@ -59,10 +67,6 @@ class Log(ReadableLog, Protocol):
         self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
     ) -> Sequence[Entry]:
         """As of every reader; `with_open` also records that are open, as they are by now."""
-        ...
-
-    def next_number(self, topic: str) -> int:
-        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:

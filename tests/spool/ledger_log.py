@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
-from typing import Any
+from typing import Any, Self
 
 from spool.log.values import Entry
 from spool.record import NS, Inference, Record
@@ -35,6 +35,7 @@ class FakeLog:
         self._grown = asyncio.Event()
         self._read = asyncio.Event()
         self._read_upto = 0
+        self._given = 1  # numbers below were given by others
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
         entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))
@@ -42,10 +43,11 @@ class FakeLog:
         self._grown.set()
 
     @classmethod
-    def of(cls, other: FakeLog, *, upto: int) -> FakeLog:
+    def of(cls, other: FakeLog, *, upto: int) -> Self:
         """The first entries of another log."""
         log = cls()
         log.entries = other.entries[:upto]
+        log._given = other.closed_below()
         return log
 
     def forget_below(self, number: int) -> None:
@@ -54,6 +56,12 @@ class FakeLog:
 
     def closed_below(self, topic: str = "ai-telemetry") -> int:
         return self.entries[-1].last + 1 if self.entries else 1
+
+    def next_number(self, topic: str = "ai-telemetry") -> int:
+        return self.closed_below(topic)
+
+    async def newest_number(self, topic: str) -> int:
+        return max(self.closed_below(topic), self._given)
 
     async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
         found = []

@@ -249,6 +249,10 @@ class PostgresLog:
     def next_number(self, topic: str) -> int:
         return by_topic(self._memory.following.last.next)[topic]
 
+    async def newest_number(self, topic: str) -> int:
+        await self.follow()
+        return self.next_number(topic)
+
     def knows_request(self, request: RequestNames) -> bool:
         return self._memory.index.knows_request(request.body, self._clock.now())
 

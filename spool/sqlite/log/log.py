@@ -299,6 +299,9 @@ class SqliteLog:
     def next_number(self, topic: str) -> int:
         return self._planner.next_numbers.get(topic, 1)
 
+    async def newest_number(self, topic: str) -> int:
+        return self.next_number(topic)
+
     def knows_request(self, request: RequestNames) -> bool:
         return self._index.knows_request(request.body, self._clock.now())
 

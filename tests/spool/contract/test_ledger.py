@@ -757,8 +757,9 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
     """A process that follows later has nothing to count, and learns how far the others are."""
-    log, behind = FakeLog(), FakeLog()
+    log = FakeLog()
     log.add([call(), call(), call()])
+    behind = FakeLog.of(log, upto=0)
     one, other = await ledgers.open(), await ledgers.open()
     assert 4 == await one.catch_up(log)
     assert not await other.is_complete()

@@ -1,0 +1,180 @@
+"""What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from spool.ledger.ledger import Ledger
+from spool.ledger.mending import LedgerMender
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import DAY_S, HOUR_S, WIDTH
+from spool.record import NS
+from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
+
+pytestmark = pytest.mark.asyncio
+
+HOUR = BEGIN // HOUR_S * HOUR_S
+
+
+class Kill(BaseException):
+    """The process ends here."""
+
+
+def three_hours(*, start: int = HOUR) -> FakeLog:
+    """Four calls in each, of two users; the last hour has a late call of the first one."""
+    log = FakeLog()
+    for hour in range(3):
+        at = start + hour * HOUR_S
+        log.add([call(start_time=at * NS, user=f"u{n % 2}") for n in range(4)], at=at)
+    log.add([call(start_time=start * NS, user="late")], at=start + 2 * HOUR_S)
+    return log
+
+
+def mender(ledger: Ledger, log: FakeLog) -> LedgerMender:
+    return LedgerMender(ledger=ledger, log=log, clock=FakeClock(BEGIN + DAY_S))
+
+
+Sums = dict[tuple[int, str | None], CostRow]
+
+
+async def sums(ledger: Ledger, granularity: str = "hourly") -> Sums:
+    query = CostQuery(
+        since=datetime.fromtimestamp(BEGIN - DAY_S, UTC),
+        until=datetime.fromtimestamp(BEGIN + 2 * DAY_S, UTC),
+        granularity=granularity,
+        group_by=("user",),
+    )
+    return {(int(row.start.timestamp()), row.group[0]): row for row in await ledger.costs(query)}
+
+
+def expected(log: FakeLog) -> dict[tuple[int, str | None], int]:
+    return {(hour, user): found[0] for (hour, user), found in recount(log, "user").items()}
+
+
+async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
+    return {place: row.calls for place, row in (await sums(ledger)).items()}
+
+
+def take_one(rows: LedgerRows) -> None:
+    number = min(rows.numbers(HOUR_S, HOUR + HOUR_S))
+    rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
+
+
+async def test_a_call_that_is_not_counted_is_counted(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
+    """In its hour and in its day, which was summed up already; who is killed before the end has changed nothing."""
+    log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    right = await sums(ledger), await sums(ledger, "daily")
+    await ledger._change(take_one)
+    await ledger._change(lambda rows: rows.drop_days(0))
+    await ledger._change(lambda rows: rows.sum_up_day(BEGIN))
+    assert right[0] != await sums(ledger)
+    assert right[1] != await sums(ledger, "daily")
+    before = await sums(ledger), await sums(ledger, "daily")
+
+    class Killed(FakeLog):
+        closed = False
+
+        async def read(self, topic: str, first: int, last: int, *, whole: bool = False):  # type: ignore[no-untyped-def]
+            if self.closed:
+                raise Kill
+            return await super().read(topic, first, last, whole=whole)
+
+    killed = Killed.of(log, upto=4)
+    compared = await ledger.compare(killed)
+    assert 1 == await ledger.differing()
+    killed.closed = True
+    with pytest.raises(Kill):
+        await ledger.replace(killed, compared, compared.told()[0].place)
+    ledger = await ledgers.open(clock=clock)
+    assert before == (await sums(ledger), await sums(ledger, "daily"))
+    await ledger.catch_up(log)
+    assert await ledger.comparison_is_due(clock.now())
+    await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+    assert right == (await sums(ledger), await sums(ledger, "daily"))
+    assert not await ledger.comparison_is_due(clock.now())
+    assert (0, 0) == (await ledger.missed(), await ledger.differing())
+    assert ["ledger_mended"] == [getattr(each, "action", "") for each in caplog.records]
+
+
+async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
+    """Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice."""
+    log, ledger = three_hours(), await ledgers.open()
+    gone = FakeLog.of(log, upto=4)
+    gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
+    await ledger.catch_up(gone)
+    assert (2, True) == (await ledger.missed(), bool(await ledger.whole_since()))
+    compared = await ledger.compare(log)
+    log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
+    await ledger.catch_up(log)
+    assert await ledger.replace(log, compared, compared.told()[0].place)
+    assert expected(log) == await calls(ledger)
+    await mender(ledger, log).mend()
+    assert expected(log) == await calls(ledger)
+    assert (0, 0) == (await ledger.missed(), await ledger.whole_since())
+
+
+async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged record may have been counted: its hour stays as it is. Retention hides the first hour."""
+    log, ledger = three_hours(), await ledgers.open()
+    gone = FakeLog.of(log, upto=4)
+    gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
+    await ledger.catch_up(gone)
+    log.forget_below(5)
+    log.entries[0] = replace(log.entries[0], records=[*log.entries[0].records[:3], None])
+    before = await sums(ledger)
+    keeper = mender(ledger, log)
+    caplog.set_level(logging.WARNING)
+    caplog.clear()
+    for _ in range(2):
+        await keeper.mend()
+        assert not await ledger.comparison_is_due(BEGIN + DAY_S)
+    assert before == await sums(ledger)
+    assert 1 == await ledger.differing()
+    assert ["ledger_differs"] == [getattr(each, "action", "") for each in caplog.records]
+
+
+async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
+    """They are looked for once, and what is passed over later is looked for again."""
+    log, ledger = three_hours(), await ledgers.open()
+    log.forget_below(5)
+    await ledger.catch_up(log)
+    assert await ledger.comparison_is_due(BEGIN)
+    await mender(ledger, log).mend()
+    assert 4 == await ledger.missed()
+    assert not await ledger.comparison_is_due(BEGIN + DAY_S)
+    assert await ledger.comparison_is_due(BEGIN + 2 * DAY_S)  # once a day
+    log.add([call(start_time=(HOUR + 2 * HOUR_S) * NS) for _ in range(2)], at=HOUR + 2 * HOUR_S)
+    kept = log.entries.pop()
+    log.add([call()], at=HOUR + 2 * HOUR_S)
+    log.entries[-1] = replace(log.entries[-1], first=kept.last + 1)
+    await ledger.catch_up(log)
+    assert 6 == await ledger.missed()
+    log.entries.insert(-1, kept)
+    await mender(ledger, log).mend()
+    assert 4 == await ledger.missed()
+
+
+async def test_a_reach_beyond_what_was_given_is_brought_back(ledgers: Ledgers) -> None:
+    """As an earlier version left it after a takeover: the numbers that are given then are counted once."""
+    log, before = three_hours(), await ledgers.open()
+    given = FakeLog()
+    given.entries = log.entries[:2]
+    await before.catch_up(given)
+    await before._change(lambda rows: rows.set_state(reach=17, missed=8, whole=HOUR))
+    ledger = await ledgers.open()
+    assert 9 == await ledger.catch_up(given)
+    given.add(log.entries[2].records, at=HOUR + 2 * HOUR_S)
+    given.add(log.entries[3].records, at=HOUR + 2 * HOUR_S)
+    assert 14 == await ledger.catch_up(given)
+    assert expected(log) == await calls(ledger)
+    if ledger.is_shared:  # other engines know that a log was lost or restored, and what they missed stays missed
+        assert (0, 0) == (await ledger.missed(), await ledger.whole_since())
