@@ -20,6 +20,7 @@ from gateway.cli.send import upload
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import INGEST
 from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
 
 pytestmark = pytest.mark.asyncio
 
@@ -277,3 +278,42 @@ async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Respon
         with pytest.raises(upload.Undeliverable, match="8 attempts"):
             await upload.UploadClient(session, url, None, sleep=sleep).send(UploadBody(items=[b"{}"]))
     assert upload.ATTEMPTS == len(seen)
+
+
+async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
+    """With the reason and no value; blank lines count, and lines that are sent behind others keep their number."""
+    row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
+    lines = [json.dumps({**row, "id": f"chatcmpl-{n}"}) for n in range(1200)]
+    lines[0] = ""
+    lines[600], lines[601] = "secret words", json.dumps({**row, "id": "chatcmpl-bad", "prompt_tokens": -1})
+    lines[1100] = f"[{lines[1100]}, 7]"
+    file = tmp_path / "rows.ndjson"
+    file.write_text("\n".join(lines))
+    result = await send(str(file))
+    assert (0, 1197) == (result.exit_code, len(await serving.records()))
+    told = [line.removeprefix(f"tollhouse: {file}, ") for line in result.stderr.splitlines()]
+    assert ["line 1101", "line 601", "line 602"] == sorted(line.partition(":")[0] for line in told)
+    assert ["implausible", "malformed", "malformed"] == sorted(line.split(": ")[1] for line in told)
+    assert "secret" not in result.output
+
+
+async def test_many_rejected_items_are_counted(send: Send, tmp_path: Path) -> None:
+    """The first of them are named; elements of an array by their number."""
+    good = (CASES / "litellm/slp-public-minimal.json").read_text()
+    file = tmp_path / "rows.json"
+    file.write_text("[\n" + ",\n".join([*["5"] * 30, good]) + "\n]")
+    told = (await send(str(file), "--as", "litellm")).stderr.splitlines()
+    assert 21 == len(told)
+    assert f"tollhouse: {file}, element 1: malformed: " == told[0][: len(f"tollhouse: {file}, element 1: malformed: ")]
+    assert "tollhouse: 10 more items were rejected; the first 20 are named above" == told[-1]
+
+
+async def test_a_request_of_many_items_is_named_by_its_line(send: Send, tmp_path: Path) -> None:
+    """A format that unfolds what it gets, OTLP among them: the line, and the item within it."""
+    good = json_span("gpt-4o")
+    file = tmp_path / "requests.ndjson"
+    file.write_bytes(json_traces(good) + b"\n" + json_traces(good, {**good, "spanId": "no hexadecimal digits"}) + b"\n")
+    result = await send(str(file))
+    assert "rejected 1" in result.stdout
+    [told] = result.stderr.splitlines()
+    assert told.startswith(f"tollhouse: {file}, line 2, item 2: malformed: "), told

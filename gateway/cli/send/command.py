@@ -15,6 +15,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.examples import EXAMPLES, example
+from gateway.cli.output import printable
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
 from gateway.cli.send.request_bodies import UNREADABLE, UploadBody, bodies, files, looked_up, opened, unreadable
@@ -23,6 +24,7 @@ from gateway.normalise.formats.list import FORMAT_NAMES
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
+MOST_NAMED = 20  # rejected items of one run
 
 
 @click.command()
@@ -46,7 +48,8 @@ def send(
     Send FILEs to a gateway.
 
     JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
-    counts nothing twice. A run that was stopped continues where it was.
+    counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are named on
+    the standard error with their line and the reason.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")
@@ -86,6 +89,7 @@ class _Run:
         self._again = again
         self._counts = UploadCounts()
         self._skipped = 0
+        self._rejected = 0
         self._answered = False
         self._cannot_remember = False
         self.complete = True
@@ -104,14 +108,17 @@ class _Run:
     async def body(self, body: UploadBody, name: str) -> bool:
         """Sends one body; returns whether it was accepted."""
         try:
-            self._counts.add(await self._client.send(body))
+            answer = await self._client.send(body)
         except BodyRefused as error:
             if isinstance(error, BodyTooLarge) and len(body.items) > 1:
                 return all([await self.body(half, name) for half in body.halves()])
             self._counts.rejected["refused"] += len(body.items)
-            self._complain(f"{name}: {error}")
+            self._complain(f"{name}, {body.place(None)}: {error}")
             return False
+        self._counts.add(answer)
         self._answered = True
+        for item in answer.items:
+            self._name_rejected(f"{name}, {item.told(body, unfolds=answer.unfolds)}")
         return True
 
     def report(self) -> None:
@@ -123,15 +130,23 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
+        if self._rejected > MOST_NAMED:
+            _print(f"{self._rejected - MOST_NAMED:,} more items were rejected; the first {MOST_NAMED} are named above")
 
     async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
         with opened(raw) as content:
-            for number, body in enumerate(bodies(content, RunningDigest(self._taken)), start=1):
+            for body in bodies(content, RunningDigest(self._taken)):
                 if body.known and not self._again:
                     self._skipped += len(body.items)
-                elif await self.body(body, f"{name}, part {number}"):
+                elif await self.body(body, name):
                     self._remember(body.mark)
                 advance(raw)
+
+    def _name_rejected(self, told: str) -> None:
+        """Name an item that the gateway rejected, as long as there are few: it is as bad in a repeat."""
+        self._rejected += 1
+        if self._rejected <= MOST_NAMED:
+            _print(printable(told))
 
     def _remember(self, mark: bytes) -> None:
         try:

@@ -43,6 +43,7 @@ class UploadBody:
     """One request: lines, or the elements of an array."""
 
     items: Sequence[bytes]
+    places: Sequence[str] = ()  # of each item in its file, such as `line 7`
     is_array: bool = False
     mark: bytes = b""  # names these items and all before them in the file
     known: bool = False  # the gateway has acknowledged them already
@@ -51,18 +52,36 @@ class UploadBody:
     def content(self) -> bytes:
         if self.is_array:
             return b"[" + b",".join(self.items) + b"]"
-        # The format is recognised by the first byte, so a malformed item must not come first.
-        lines = sorted(self.items, key=lambda item: item[:1] != b"{")
-        return b"\n".join(lines)
+        return b"\n".join(self.items[number] for number in self.order)
+
+    @property
+    def order(self) -> Sequence[int]:
+        """Which item is sent where: the format is recognised by the first byte, so a malformed line comes last."""
+        numbers = range(len(self.items))
+        return numbers if self.is_array else sorted(numbers, key=lambda number: self.items[number][:1] != b"{")
+
+    def place(self, sent: int | None) -> str:
+        """Where the item that was sent as this one stands in its file; None: where all of them stand."""
+        if sent is not None and sent < len(self.places):
+            return self.places[self.order[sent]]
+        if not self.places:
+            return "what was sent"
+        first, last = self.places[0], self.places[-1]
+        return first if first == last else f"{first} to {last.rpartition(' ')[2]}"
 
     def halves(self) -> tuple[UploadBody, UploadBody]:
         """Returns two bodies with half of the items each, for a gateway that refuses larger ones."""
         middle = len(self.items) // 2
-        return replace(self, items=self.items[:middle]), replace(self, items=self.items[middle:])
+        first, second = slice(middle), slice(middle, None)
+        return self._part(first), self._part(second)
+
+    def _part(self, part: slice) -> UploadBody:
+        return replace(self, items=self.items[part], places=self.places[part])
 
 
 class _Item(NamedTuple):
     content: bytes
+    place: str
     is_element: bool = False
 
 
@@ -136,35 +155,38 @@ def unreadable(name: str, error: Exception) -> str:
 
 def _items(content: IO[bytes]) -> Iterator[_Item]:
     """Reads lines if the first is whole; else an array, a document, or lines that begin with broken ones."""
-    first = _first_line(content)
+    number, first = _first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array(first) is not None
-        return _of_lines(chain((first,), _lines(content))) if is_line else _elements(first, content)
+        return _of_lines(number, chain((first,), _lines(content))) if is_line else _elements(first, content)
     if first[:1] == b"{":
         first += b"" if first.endswith(b"\n") else content.readline(MAX_DOCUMENT - len(first))
         if payload.peek(first):
-            return _of_lines(chain((first,), _lines(content)))
+            return _of_lines(number, chain((first,), _lines(content)))
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
-        return map(_Item, map(bytes, filter(len, payload.items(whole))))
+        documents = map(bytes, filter(len, payload.items(whole)))
+        return (_Item(each, f"document {place}") for place, each in enumerate(documents, start=1))
     if any(line[:1] == b"{" and payload.peek(line) for line in whole.splitlines()):
-        return _of_lines(_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
+        return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
     raise BadPayload("one document of more than 64 MiB cannot be sent: cut it into lines")
 
 
-def _first_line(content: IO[bytes]) -> bytes:
-    """The first that is not blank, or as much of it as a body may have."""
+def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
+    """The first that is not blank, or as much of it as a body may have, with its number."""
+    number = 1
     while line := content.readline(MAX_BYTES):
         if stripped := payload.unmarked(line).lstrip():
-            return stripped
-    return b""
+            return number, stripped
+        number += line.count(b"\n")
+    return number, b""
 
 
 def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
-    """Those that are not blank; BadPayload behind the last when one was too long to be sent."""
+    """Each without space around it, or empty; BadPayload behind the last when one was too long to be sent."""
     left_out = 0
     for content in contents:
         while line := content.readline(MAX_DOCUMENT + 1):
@@ -172,19 +194,23 @@ def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
                 left_out += 1
                 while line and not line.endswith(b"\n"):
                     line = content.readline(_CHUNK)
-            elif stripped := line.strip():
-                yield stripped
+                yield b""
+            else:
+                yield line.strip()
     if left_out:
         raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
 
 
-def _of_lines(lines: Iterable[bytes]) -> Iterator[_Item]:
-    for line in lines:
+def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
+    """What is in the lines, of which the first has this number."""
+    for number, line in enumerate(lines, start=first):
+        if not line:
+            continue
         elements = _array(line) if line[:1] == b"[" else None
         if elements is None:
-            yield _Item(line.strip())
+            yield _Item(line.strip(), f"line {number}")
         else:
-            yield from (_Item(bytes(element), True) for element in elements)
+            yield from (_Item(bytes(element), f"line {number}", True) for element in elements)
 
 
 def _array(line: bytes) -> list[payload.Raw] | None:
@@ -197,7 +223,7 @@ def _array(line: bytes) -> list[payload.Raw] | None:
 
 def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
     """The elements of an array, or of several one behind the other, cut at the commas between them."""
-    begin = place = depth = 0
+    begin = place = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, place):
             sign, place = token[0], token.end()
@@ -210,7 +236,8 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
             depth += (sign in b"[{") - (sign in b"]}")
             if depth == 0 or (depth == 1 and sign == b","):
                 if element := text[begin : token.start()].strip():
-                    yield _Item(element, True)
+                    number += 1
+                    yield _Item(element, f"element {number}", True)
                 begin = place
             elif depth == 1 and sign == b"[":
                 begin = place
@@ -254,6 +281,7 @@ class _OpenBody:
 
     def __init__(self, digest: RunningDigest) -> None:
         self.items: list[bytes] = []
+        self._places: list[str] = []
         self._size = 0
         self._is_array = False
         self._digest = digest
@@ -265,14 +293,17 @@ class _OpenBody:
     def add(self, item: _Item, *, alone: bool) -> bool:
         """Whether a body that was taken before ended with this item."""
         self.items.append(item.content)
+        self._places.append(item.place)
         self._size += len(item.content) + 1
         self._is_array = item.is_element and not alone
         return self._digest.add(item.content)
 
     def body(self, *, known: bool = False) -> UploadBody:
-        body = UploadBody(items=self.items, is_array=self._is_array, mark=self._digest.mark, known=known)
+        body = UploadBody(
+            items=self.items, places=self._places, is_array=self._is_array, mark=self._digest.mark, known=known
+        )
         self._digest.end_body()
-        self.items, self._size = [], 0
+        self.items, self._places, self._size = [], [], 0
         return body
 
 

@@ -6,9 +6,9 @@ import asyncio
 import io
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -16,12 +16,15 @@ import msgspec
 from exporters.backoff import Backoff
 from exporters.http.answers import retry_after_s
 from gateway.cli.send.request_bodies import UploadBody
+from gateway.normalise.formats.engine.declaration import ItemFormat
+from gateway.normalise.formats.list import BY_NAME
 
 ATTEMPTS: Final = 8
 LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
 SLOWEST_BYTES_PER_S: Final = 64 * 1024
 RECEIPT: Final = "Tollhouse-Receipt"
+UNNAMED: Final = "unnamed reason"
 
 _BACKOFF: Final = Backoff()
 _RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -62,11 +65,31 @@ class UploadCounts:
         self.rejected.update(answer.rejected)
 
 
+class RejectedItem(NamedTuple):
+    """An item of an answer: `item` is its place among those that the gateway read, None if it is not told."""
+
+    item: int | None
+    reason: str
+    message: str
+
+    def told(self, body: UploadBody, *, unfolds: bool) -> str:
+        """Where it stands in the file, and why it was rejected. `unfolds`: one that was sent may be several there."""
+        if self.item is None or not unfolds:
+            place = body.place(self.item)
+        else:
+            place = f"{body.place(None)}, item {self.item + 1}"
+        return f"{place}: {self.reason}{f': {self.message}' if self.message else ''}"
+
+
 @dataclass(frozen=True)
 class UploadAnswer:
+    """`unfolds`: what was sent as one item may be several of the answer's."""
+
     accepted: int
     ignored: int
     rejected: Counter[str]
+    items: Sequence[RejectedItem] = ()
+    unfolds: bool = False
 
 
 class UploadClient:
@@ -143,17 +166,27 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
     """Reads the counts from the receipt header and the reasons from the body."""
     answer = _json(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
-    reasons = Counter(
-        str(reject.get("reason") or reject.get("error"))
-        for reject in answer.get("rejected") or answer.get("errors") or ()
-        if isinstance(reject, dict)
-    )
+    items = [
+        _rejected(reject) for reject in answer.get("rejected") or answer.get("errors") or () if isinstance(reject, dict)
+    ]
+    reasons = Counter(each.reason for each in items)
     unnamed = _number(counts.get("rejected")) - reasons.total()
     if unnamed > 0:
-        reasons["unnamed reason"] += unnamed
+        reasons[UNNAMED] += unnamed
+        items += [RejectedItem(None, UNNAMED, "")] * unnamed
+    format = BY_NAME.get(str(answer.get("format")))
     return UploadAnswer(
-        accepted=_number(counts.get("records")), ignored=_number(counts.get("ignored")), rejected=reasons
+        accepted=_number(counts.get("records")),
+        ignored=_number(counts.get("ignored")),
+        rejected=reasons,
+        items=items,
+        unfolds=not isinstance(format, ItemFormat) or format.unwrap is not None,
     )
+
+
+def _rejected(reject: dict[str, Any]) -> RejectedItem:
+    item, reason = reject.get("item"), str(reject.get("reason") or reject.get("error"))
+    return RejectedItem(item if type(item) is int and item >= 0 else None, reason, str(reject.get("message") or ""))
 
 
 def _reason(body: bytes) -> str:
