@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gateway.normalise.formats import (
     agentgateway,
+    aisix,
     apisix,
     azure_apim,
     bedrock,
@@ -23,6 +24,7 @@ from gateway.normalise.formats import (
     openmeter,
     openrouter,
     portkey,
+    snowflake,
     vertex,
 )
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, ItemFormat
@@ -46,6 +48,8 @@ FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
     openmeter.FORMAT,
     openrouter.FORMAT,
     databricks.FORMAT,
+    aisix.FORMAT,
+    snowflake.FORMAT,
 )
 BY_NAME: Mapping[str, ItemFormat | BatchFormat] = {format.name: format for format in FORMATS}
 FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)

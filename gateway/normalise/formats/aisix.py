@@ -1,0 +1,148 @@
+"""AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
+from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status, known_cost
+from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.times import before, instant, nanoseconds
+from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.values import count, first, is_true, money, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "aisix"
+
+_ANY_OF_ITS_SHAPE = "openai"  # the kind of every provider that speaks OpenAI's protocol
+
+
+class AisixEvent(msgspec.Struct):
+    """The content and the message of an error are not decoded."""
+
+    request_id: Any = None
+    trace_id: Any = None
+    occurred_at: Any = None
+    api_key_id: Any = None
+    requested_model: Any = None
+    attempt_model: Any = None
+    attempt_index: Any = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    cached_prompt_tokens: Any = None
+    reasoning_tokens: Any = None
+    cache_creation_tokens: Any = None
+    cache_read_tokens: Any = None
+    usage_estimated: Any = None
+    upstream_latency_ms: Any = None
+    downstream_latency_ms: Any = None
+    status_code: Any = None
+    provider_request_id: Any = None
+    provider_model_version: Any = None
+    provider_kind: Any = None
+    cost_usd: Any = None
+    cache_status: Any = None
+    cache_hit_saved_input_tokens: Any = None
+    cache_hit_saved_output_tokens: Any = None
+    error_class: Any = None
+
+
+def calls(event: AisixEvent) -> Iterable[Call]:
+    """Attempts of one request are calls of their own, under one request id."""
+    is_cached = text(event.cache_status) == "hit"
+    answered_by = text(event.provider_model_version)
+    model = first(event.attempt_model, event.requested_model)
+    kind = text(event.provider_kind)
+    took = event.upstream_latency_ms or event.downstream_latency_ms
+    end = instant(event.occurred_at)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=first(event.provider_request_id, event.request_id),
+        trace_id=text(event.trace_id),
+        start_time=before(end, nanoseconds(took)),
+        end_time=end,
+        provider=provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model) or provider(kind, None),
+        request_model=model_name(model),
+        response_model=model_name(answered_by),
+        api_key=key_name(event.api_key_id),
+    )
+    _count(record, event, is_cached=is_cached)
+    error = text(event.error_class)
+    if error is not None:
+        fail(record, error, event.status_code)
+    elif not fail_by_status(record, event.status_code) and is_cached:
+        record.status = "cached"
+    record.cost = known_cost(record, money(event.cost_usd, "cost_usd"))
+    metadata = Metadata()
+    if is_true(event.usage_estimated):
+        metadata.tag("usage_estimated", "true")
+    metadata.describe(record)
+    own_id = text(event.request_id)
+    if own_id is not None:
+        own_id += f"\0{text(event.attempt_index) or 0}"
+    identity = of_call(record, response_id=text(event.provider_request_id), own_id=own_id)
+    return (Call(record, identity, metadata.left_out),)
+
+
+def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
+    """Anthropic's cache stands beside the prompt, OpenAI's is a part of it; a hit tells what it saved."""
+    created = count(event.cache_creation_tokens, "cache_creation_tokens")
+    read = count(event.cache_read_tokens, "cache_read_tokens")
+    beside = bool(created or read)
+    tokens = Tokens(
+        count(event.prompt_tokens, "prompt_tokens"),
+        count(event.completion_tokens, "completion_tokens"),
+        read if beside else count(event.cached_prompt_tokens, "cached_prompt_tokens"),
+        created,
+        count(event.reasoning_tokens, "reasoning_tokens"),
+    )
+    if is_cached and not tokens:
+        tokens = Tokens(
+            count(event.cache_hit_saved_input_tokens, "cache_hit_saved_input_tokens"),
+            count(event.cache_hit_saved_output_tokens, "cache_hit_saved_output_tokens"),
+        )
+    count_tokens(record, tokens, without_cache=beside)
+
+
+def example(call: ExampleCall) -> Any:
+    return {
+        "schema_version": "1.0", "request_id": call.uuid, "trace_id": call.trace_id, "occurred_at": call.end,
+        "api_key_id": "example-key", "requested_model": call.model, "provider_model_version": call.response_model,
+        "attempt_index": 0, "prompt_tokens": call.input_tokens, "completion_tokens": call.output_tokens,
+        "cached_prompt_tokens": call.cached_tokens, "upstream_latency_ms": call.duration_ms, "status_code": 200,
+        "provider_request_id": call.response_id, "provider_kind": "openai", "cost_usd": call.cost,
+        "cache_status": "miss",
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=all_of("schema_version", "occurred_at", "upstream_latency_ms"),
+    example=example,
+    event=AisixEvent,
+    calls=calls,
+    origins={
+        "request_id": "provider_request_id, else request_id",
+        "trace_id": "trace_id",
+        "start_time": "occurred_at - upstream_latency_ms",
+        "end_time": "occurred_at",
+        "provider": "provider_kind, or the model",
+        "request_model": "attempt_model, else requested_model",
+        "response_model": "provider_model_version",
+        "input_tokens": "prompt_tokens + cache_creation_tokens + cache_read_tokens; cache_hit_saved_input_tokens",
+        "output_tokens": "completion_tokens; cache_hit_saved_output_tokens",
+        "cache_read_tokens": "cache_read_tokens, else cached_prompt_tokens",
+        "cache_write_tokens": "cache_creation_tokens",
+        "reasoning_tokens": "reasoning_tokens",
+        "cost": "cost_usd",
+        "status": "error_class, status_code, cache_status",
+        "error_type": "error_class, else status_code",
+        "api_key": "api_key_id",
+    },
+)

@@ -1,0 +1,153 @@
+"""
+Snowflake Cortex: rows of the views of its AI gateway and of its REST API. They tell credits, whose price is the
+customer's: a tag, and no cost. A request through the gateway is not in the view of the REST API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
+from gateway.normalise.formats.engine.rules import count_tokens
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.regions import region_of
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.values import BadValue, Other, count, mapping, money, nested, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "snowflake"
+
+_OF_GATEWAY, _OF_REST_API = "OPERATION_DETAILS", "TOKENS_GRANULAR"
+
+
+class SnowflakeTokens(msgspec.Struct):
+    """Disjoint kinds of one request to the REST API."""
+
+    input: Any = None
+    cache_read_input: Any = None
+    cache_write_input: Any = None
+    output: Any = None
+
+
+class SnowflakeEvent(msgspec.Struct):
+    # both views
+    REQUEST_ID: Any = None
+    START_TIME: Any = None
+    USER_ID: Any = None
+    # AI_GATEWAY_USAGE_HISTORY
+    GATEWAY_NAME: Any = None
+    OPERATION_DETAILS: Any = None
+    CREDITS: Any = None
+    CREDITS_GRANULAR: Any = None
+    METADATA: Any = None
+    # CORTEX_REST_API_USAGE_HISTORY
+    END_TIME: Any = None
+    MODEL_NAME: Any = None
+    TOKENS_GRANULAR: SnowflakeTokens | Other = None
+    INFERENCE_REGION: Any = None
+
+
+def has_sign(members: Members) -> bool:
+    of_gateway = "GATEWAY_NAME" in members and _OF_GATEWAY in members
+    of_rest_api = "MODEL_NAME" in members and _OF_REST_API in members
+    return "REQUEST_ID" in members and (of_gateway or of_rest_api)
+
+
+def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
+    """A row of the gateway names the models of one request, and is a call for each; one of the REST API names one."""
+    if event.OPERATION_DETAILS is not None:
+        yield from _of_gateway(event)
+    elif text(event.MODEL_NAME) is not None:
+        yield _of_rest_api(event)
+
+
+def _of_gateway(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
+    used = {model: mapping(counts) for model, counts in mapping(event.OPERATION_DETAILS).items()}
+    used = {model: counts for model, counts in used.items() if counts}
+    credits = mapping(event.CREDITS_GRANULAR)
+    for model, counts in used.items():
+        stated = credits.get(model, event.CREDITS if len(used) == 1 else None)
+        try:
+            tokens = Tokens(
+                count(counts.get("input_tokens"), "input_tokens"),
+                count(counts.get("output_tokens"), "output_tokens"),
+                count(counts.get("cache_read_input_tokens"), "cache_read_input_tokens"),
+                count(counts.get("cache_write_input_tokens"), "cache_write_input_tokens"),
+            )
+            if any(number is not None for number in tokens):
+                yield _call(event, model, tokens, credits=money(stated, "CREDITS"))
+        except BadValue as error:
+            yield error
+
+
+def _of_rest_api(event: SnowflakeEvent) -> Call:
+    kinds = nested(event.TOKENS_GRANULAR, SnowflakeTokens)
+    tokens = Tokens(
+        count(kinds.input, "TOKENS_GRANULAR.input"),
+        count(kinds.output, "TOKENS_GRANULAR.output"),
+        count(kinds.cache_read_input, "TOKENS_GRANULAR.cache_read_input"),
+        count(kinds.cache_write_input, "TOKENS_GRANULAR.cache_write_input"),
+    )
+    return _call(event, text(event.MODEL_NAME) or "", tokens, without_cache=True)
+
+
+def _call(
+    event: SnowflakeEvent, model: str, tokens: Tokens, *, credits: str | None = None, without_cache: bool = False
+) -> Call:
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.REQUEST_ID),
+        start_time=instant(event.START_TIME),
+        end_time=instant(event.END_TIME),
+        provider=NAME,
+        request_model=model_name(model, NAME),
+        region=region_of(event.INFERENCE_REGION),
+    )
+    count_tokens(record, tokens, without_cache=without_cache)
+    metadata = Metadata()
+    metadata.learn(mapping(event.METADATA))
+    metadata.tag("route", text(event.GATEWAY_NAME))
+    metadata.tag("credits", credits)
+    metadata.describe(record, principal=text(event.USER_ID))
+    own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
+    return Call(record, of_call(record, own_id=own_id), metadata.left_out)
+
+
+def example(call: ExampleCall) -> Any:
+    return {
+        "REQUEST_ID": call.uuid, "GATEWAY_NAME": "example-gateway", "USER_ID": "1", "SERVICE_TYPE": "AI_INFERENCE",
+        "START_TIME": call.start, "CREDITS": call.cost,
+        "OPERATION_DETAILS": {call.model: {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}},
+        "CREDITS_GRANULAR": {call.model: call.cost},
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=SnowflakeEvent,
+    calls=calls,
+    origins={
+        "request_id": "REQUEST_ID",
+        "start_time": "START_TIME",
+        "end_time": "END_TIME",
+        "provider": "the views are Snowflake's",
+        "region": "INFERENCE_REGION",
+        "request_model": "a name in OPERATION_DETAILS; MODEL_NAME",
+        "input_tokens": "OPERATION_DETAILS.MODEL.input_tokens; TOKENS_GRANULAR.input and the cache beside it",
+        "output_tokens": "OPERATION_DETAILS.MODEL.output_tokens; TOKENS_GRANULAR.output",
+        "cache_read_tokens": "OPERATION_DETAILS.MODEL.cache_read_input_tokens; TOKENS_GRANULAR.cache_read_input",
+        "cache_write_tokens": "OPERATION_DETAILS.MODEL.cache_write_input_tokens; TOKENS_GRANULAR.cache_write_input",
+        "user": "USER_ID",
+        "team": "METADATA.team",
+        "session": "METADATA.session_id",
+    },
+)

@@ -1,0 +1,97 @@
+"""AISIX's object store and Snowflake's views: what is read again, and what stands beside what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import Outcome
+from spool.record import Inference
+from tests.gateway.normalise.formats.payloads import one, read
+from tests.gateway.normalise.outcomes import inferences
+
+LINE = {
+    "schema_version": "1.0", "request_id": "q1", "occurred_at": "2026-11-20T10:00:02Z", "requested_model": "fast",
+    "attempt_index": 0, "upstream_latency_ms": 1800, "status_code": 200,
+}  # fmt: skip
+
+
+def identities(outcome: Outcome) -> list[bytes]:
+    return [identity.id for identity in outcome.identities]
+
+
+@pytest.mark.parametrize("response_id", ["", "msg_01AbCdEfGhIjKlMnOpQr"])
+def test_a_line_of_aisix_that_comes_again_is_the_same_call(response_id: str) -> None:
+    """After a restart the same lines are written under another key of the store."""
+    line = {**LINE, "provider_request_id": response_id, "prompt_tokens": 5}
+    first, again = identities(read(None, line)), identities(read(None, {**line, "cost_usd": 0.1}))
+    assert first == again
+
+
+def test_attempts_of_one_request_are_calls_of_their_own() -> None:
+    """They share the request's id; an answer from the cache has no response id either."""
+    lines = [LINE, {**LINE, "attempt_index": 1}, {**LINE, "request_id": "q2", "cache_status": "hit"}]
+    assert 3 == len({known for line in lines for known in identities(read(None, line))})
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"prompt_tokens": 12, "cache_read_tokens": 900}, (912, 900, None)),
+        ({"prompt_tokens": 12, "cache_creation_tokens": 5, "cache_read_tokens": 0}, (17, 0, 5)),
+        ({"prompt_tokens": 500, "cached_prompt_tokens": 400}, (500, 400, None)),
+    ],
+)
+def test_aisix_counts_anthropics_cache_beside_the_prompt(
+    counts: dict[str, int], expected: tuple[int | None, ...]
+) -> None:
+    """And OpenAI's inside."""
+    record = one(None, {**LINE, **counts})
+    assert expected == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+
+
+@pytest.mark.parametrize(("kind", "model", "expected"), [
+    ("openai", "deepseek-chat", "deepseek"),
+    ("openai", "own-model", "openai"),
+    ("anthropic", "claude-sonnet-5", "anthropic"),
+    ("azure", "gpt-6-sol", "azure.ai.openai"),
+])  # fmt: skip
+def test_many_providers_are_of_openais_kind(kind: str, model: str, expected: str) -> None:
+    """The model's name says whose it is, where it does."""
+    assert expected == one(None, {**LINE, "provider_kind": kind, "provider_model_version": model}).provider
+
+
+ROW: dict[str, Any] = {"REQUEST_ID": "r-1", "GATEWAY_NAME": "G", "START_TIME": "2026-11-20 02:00:00.000 -0800"}
+
+
+def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
+    """The same ones when the view is read again; credits are no money."""
+    details = {"a": {"input_tokens": 10, "output_tokens": 1}, "b": {"input_tokens": 20}, "c": {}}
+    row = {**ROW, "OPERATION_DETAILS": details, "CREDITS": 0.5}
+    outcome = read(None, row)
+    assert [("a", 10, None), ("b", 20, None)] == [
+        (call.request_model, call.input_tokens, call.cost) for call in inferences(outcome)
+    ]
+    assert identities(outcome) == identities(read(None, {**row, "CREDITS": 0.6}))
+
+
+def test_a_bad_count_of_one_model_leaves_the_others() -> None:
+    """Each is a call of its own."""
+    details = {"a": {"input_tokens": -10}, "b": {"input_tokens": 20}}
+    outcome = read(None, {**ROW, "OPERATION_DETAILS": details})
+    assert (1, 1) == (len(outcome.records), len(outcome.rejects))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
+    """Its objects come as such or as JSON text."""
+    kinds: Any = {"input": 100, "cache_read_input": 1000, "cache_write_input": 200, "output": 200}
+    if as_text:
+        kinds = str(kinds).replace("'", '"')
+    record = one(None, {"REQUEST_ID": "r-2", "MODEL_NAME": "claude-sonnet-5", "TOKENS_GRANULAR": kinds})
+    assert isinstance(record, Inference)
+    assert ("snowflake", 1300, 1000, 200, 200) == (
+        record.provider, record.input_tokens, record.cache_read_tokens, record.cache_write_tokens,
+        record.output_tokens,
+    )  # fmt: skip
