@@ -27,6 +27,7 @@ _ROUTE = closed({
 _READY = closed({
     "ready": BOOLEAN, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
     "space": {"type": ["object", "null"]}, "storage": {"type": ["object", "null"]}, "nodes": array(OBJECT),
+    "ledger": {"type": ["object", "null"]},
 })  # fmt: skip
 
 

@@ -32,6 +32,7 @@ def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> 
         closing=lambda: receivers.in_hand.closed,
         syncs=routes.syncs,
         leases=parts.storage.leases,
+        ledger=parts.storage.ledger.soundness,
     )
 
 
@@ -50,10 +51,12 @@ def exposition(
         stats = await storage.log.stats()
         step_s, held_s = doubts(parts.clock)
         states = await storage.deliveries.routes()
+        soundness = await storage.ledger.soundness()
         return Snapshot(
             clock_step_s=step_s,
             clock_held_s=held_s,
-            missed=await storage.ledger.missed(),
+            missed=soundness.missed,
+            differing=soundness.differing,
             stats=stats,
             installation=installation,
             database=await storage.health(),

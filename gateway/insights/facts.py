@@ -98,6 +98,7 @@ class Facts:
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
     missed_records: int = 0  # numbers that the ledger has passed over
+    differing_periods: int = 0  # hours and days of the ledger that are not what the log keeps of them
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
     oldest_transaction_s: float | None = None  # of anybody in the database that they share; None: not known, or none

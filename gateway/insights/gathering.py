@@ -72,6 +72,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     """Reads the facts, with every record that is closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = _Ledger(sources.ledger, now)
+    soundness = await sources.ledger.soundness()
     book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
@@ -94,7 +95,8 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         shapes=await _shapes(sources.log),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=sources.log.repeated_ids,
-        missed_records=await sources.ledger.missed(),
+        missed_records=soundness.missed,
+        differing_periods=soundness.differing,
         clock_step_s=clock_step_s,
         node_settings=await sources.leases.settings(),
         oldest_transaction_s=None if database is None else database.oldest_transaction_s,

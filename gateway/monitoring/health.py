@@ -1,14 +1,14 @@
 """
 `/livez` and `/readyz`: read from the last real commit, not from a flag.
 
-Ready means exactly that Tollhouse can accept and keep. Routes, keys and clocks are reported beside it and
-never change it: a parked route is no reason to turn senders away.
+Ready means exactly that Tollhouse can accept and keep. Routes, keys, clocks and the ledger are reported beside it
+and never change it: a parked route is no reason to turn senders away.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from gateway.monitoring.nodes import shown_nodes
@@ -17,6 +17,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode
+from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.steady_clock import doubts
@@ -45,6 +46,7 @@ class Health:
         closing: Callable[[], bool],
         syncs: Callable[[], Sequence[RouteState]] = tuple,
         leases: Leases | None = None,
+        ledger: Callable[[], Awaitable[Soundness]] | None = None,
     ) -> None:
         self._leases = leases or SoleNode()
         self._log = log
@@ -53,6 +55,7 @@ class Health:
         self._keys_read = keys_read
         self._closing = closing
         self._syncs = syncs
+        self._ledger = ledger
         self._lock = asyncio.Lock()
         self._stats: LogStats | None = None
         self._good_until = float("-inf")
@@ -67,7 +70,7 @@ class Health:
         return not self._obstacles(await self._read())
 
     async def report(self) -> dict[str, Any]:
-        """What the operator sees: why it is not ready, and the state of routes, keys, clock and space."""
+        """What the operator sees: why it is not ready, and the state of routes, keys, clock, space and ledger."""
         stats = await self._read()
         obstacles = self._obstacles(stats)
         routes = await self._routes() if stats else []
@@ -82,6 +85,22 @@ class Health:
             "space": stats and {**_shown_space(stats), "kept_by": kept_by(stats, routes)},
             "storage": stats and _shown_mount(stats),
             "nodes": await shown_nodes(self._leases, now),
+            "ledger": await self._shown_ledger(),
+        }
+
+    async def _shown_ledger(self) -> dict[str, object] | None:
+        """What reports lack; None while it cannot be read. Records are kept all the same."""
+        if self._ledger is None:
+            return None
+        try:
+            found = await self._ledger()
+        except SpoolError:
+            return None
+        return {
+            "sound": found.is_sound,
+            "missed": found.missed,
+            "differing": found.differing,
+            "compared_at": found.compared_at and found.compared_at.timestamp(),
         }
 
     async def _routes(self) -> list[RouteState]:

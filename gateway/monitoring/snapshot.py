@@ -39,6 +39,7 @@ class Snapshot:
     clock_step_s: float = 0.0
     clock_held_s: float = 0.0
     missed: int = 0
+    differing: int = 0
     limits: Sequence[Limit] = ()
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of a limit
     channels: Sequence[ChannelState] = ()
@@ -71,6 +72,8 @@ class SnapshotCollector:
         yield _gauge("tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s)
         yield _gauge("tollhouse_clock_held_seconds", "For how long nothing is removed for its age", held_s)
         yield _gauge("tollhouse_ledger_missed_records", "Numbers the ledger passed over: gone", self.snapshot.missed)
+        differing = self.snapshot.differing
+        yield _gauge("tollhouse_ledger_differing_periods", "Hours and days unlike what is kept of them", differing)
         yield from _storage(stats)
         yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
         yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)

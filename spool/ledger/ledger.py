@@ -58,6 +58,24 @@ class LedgerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Soundness:
+    """
+    `missed` numbers were passed over, of which `looked_for` are gone for good; `differing` hours and days were not what
+    the log keeps of them when they were compared last.
+    """
+
+    missed: int
+    looked_for: int
+    differing: int
+    compared_at: datetime | None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is in doubt: what is gone stays missing."""
+        return self.missed == self.looked_for and not self.differing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """Periods that are counted anew, periods that stay because some of their records are gone, and where these end."""
 
@@ -316,6 +334,16 @@ class Ledger:
     async def differing(self) -> int:
         """In how many hours and days it differed from the log when they were compared last."""
         return (await self._state())["differing"]
+
+    async def soundness(self) -> Soundness:
+        """What it lacks, as far as that is known."""
+        state = await self._state()
+        return Soundness(
+            missed=state["missed"],
+            looked_for=min(state["missed"], state["settled"]),
+            differing=state["differing"],
+            compared_at=_moment(state["compared"]),
+        )
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
         """Estimate again what happened since then, all of it or nothing. NotKept if `since` divides a sum."""

@@ -11,3 +11,10 @@ def test_numbers_that_were_passed_over_are_told() -> None:
     [one] = found(missed_records, missed_records=15)
     assert one.draft.title.startswith("15 records")
     assert [] == found(missed_records)
+
+
+def test_hours_that_differ_from_the_log_are_told() -> None:
+    """Beside what was passed over, as a finding of its own."""
+    first, second = found(missed_records, missed_records=1, differing_periods=2)
+    assert "2 hours or days" in second.draft.title
+    assert first.key != second.key

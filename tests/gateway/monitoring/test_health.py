@@ -15,6 +15,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
 from spool.leases import NodeState, SoleNode, Work
+from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
@@ -33,6 +34,7 @@ class HealthSources(SoleNode):
     reads: int = 0
     states: list[RouteState] | SpoolUnavailable = field(default_factory=list)
     gateways: list[NodeState] = field(default_factory=list)
+    ledger: Soundness | None = None
 
     async def stats(self) -> LogStats:
         self.reads += 1
@@ -69,6 +71,11 @@ class HealthSources(SoleNode):
             raise self.states
         return self.gateways
 
+    async def soundness(self) -> Soundness:
+        if self.ledger is None:
+            raise SpoolUnavailable("gone")
+        return self.ledger
+
     def health(self) -> Health:
         return Health(
             cast(Log, self),
@@ -77,6 +84,7 @@ class HealthSources(SoleNode):
             keys_read=lambda: self.keys_read,
             closing=lambda: self.closing,
             leases=self,
+            ledger=self.soundness,
         )
 
 
@@ -109,6 +117,23 @@ async def test_gateways_on_one_storage_are_shown() -> None:
     )  # fmt: skip
     sources.states = SpoolUnavailable("gone")
     assert [] == (await sources.health().report())["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("missed", "looked_for", "differing", "is_sound"),
+    [(0, 0, 0, True), (3, 3, 0, True), (3, 0, 0, False), (0, 0, 1, False)],
+)
+async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
+    missed: int, looked_for: int, differing: int, is_sound: bool
+) -> None:
+    """What is gone for good and was looked for is no doubt any more."""
+    sources = HealthSources()
+    sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
+    report = await sources.health().report()
+    assert (True, []) == (report["ready"], report["reasons"])
+    assert {"sound": is_sound, "missed": missed, "differing": differing, "compared_at": None} == report["ledger"]
+    sources.ledger = None
+    assert (True, None) == (await sources.health().ready(), (await sources.health().report())["ledger"])
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
