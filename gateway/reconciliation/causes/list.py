@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gateway.reconciliation.causes import days, kinds, rates, regions, rest, traffic
+from gateway.reconciliation.causes import days, kinds, rates, regions, rest, silence, traffic
 from gateway.reconciliation.claims import Case, Claim
 
 Test = Callable[[Case], Iterator[Claim]]
@@ -12,6 +12,8 @@ Test = Callable[[Case], Iterator[Claim]]
 TESTS: Sequence[Test] = (
     traffic.unreported_traffic,
     traffic.other_account,
+    silence.no_telemetry,
+    silence.no_bill,
     days.time_edge,
     kinds.tier_unknown,
     kinds.cache_split,
@@ -19,6 +21,7 @@ TESTS: Sequence[Test] = (
     traffic.usage_missing,
     traffic.batch_unreported,
     traffic.unreported_calls,
+    traffic.missing_share,
     rates.reported_cost,
     regions.regional_price,
     rates.rates,

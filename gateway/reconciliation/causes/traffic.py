@@ -9,13 +9,15 @@ from operator import attrgetter
 from gateway.reconciliation.cells import OWN, RATE, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.series import are_alike
-from gateway.reconciliation.sides import BilledSums, Cell, CountedSums
+from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
 from gateway.reconciliation.wording import named, percent
 
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
 SAME_SIZE = 2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
 MEAN_ALIKE = 0.2
+LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
+UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
 
@@ -141,14 +143,17 @@ def usage_missing(case: Case) -> Iterator[Claim]:
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
     """What is missing ran as a batch, whose results nobody reports."""
+    told = {(cell.key, cell.model) for cell, sums in case.split.counted.items() if cell.tier == "batch" and sums.calls}
     entries = [
         entry
         for entry in case.left.volume()
-        if entry[1].tier == "batch" and case.left.extra[entry[1], entry[2]] > 0 and not _calls(case, entry[1])
+        if entry[1].tier == "batch"
+        and case.left.extra[entry[1], entry[2]] > 0
+        and (entry[1].key, entry[1].model) not in told
     ]
     yield from _taken(
         case, "batch_unreported", entries, STRONG,
-        "the statement has batch tokens on days on which the ledger has no batch call",
+        "the statement has batch tokens of a model, and the ledger has no batch call of it",
         "Report results of batches when they are fetched, with the tag `processing` = `batch`.",
     )  # fmt: skip
 
@@ -170,6 +175,43 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "failed; the missing ones have the same mean size",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
+
+
+def missing_share(case: Case) -> Iterator[Claim]:
+    """Where no calls are billed: all kinds of tokens of a model are short by about one share, on many days."""
+    for model in case.models():
+        ours, theirs = _of_model(case, model)
+        billed: dict[str, int] = defaultdict(int)
+        lacking: dict[str, int] = defaultdict(int)
+        days: dict[int, int] = defaultdict(int)
+        for cell, sums in case.split.billed.items():
+            if cell.model == model:
+                for meter, tokens in sums.tokens.items():
+                    billed[_meter(meter)] += tokens
+        for (cell, meter), extra in case.left.extra.items():
+            if cell.model == model:
+                lacking[_meter(meter)] += extra
+                days[cell.day] += extra
+        whole = sum(billed.values())
+        if theirs or not ours.calls or not whole or len(billed) < 2:
+            continue
+        share = sum(lacking.values()) / whole
+        shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
+        is_even = all(share / UNEVEN <= each <= share * UNEVEN for each in shares)
+        many = sum(extra > 0 for extra in days.values()) * 4 >= len(case.days)
+        if share <= LEAST_SHARE or len(shares) < 2 or not is_even or not many:
+            continue
+        yield from _taken(
+            case, "unreported_calls", _missing(case, model), WEAK,
+            f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the statement "
+            "does not tell how many calls that were",
+            "Look for retries within an SDK, evaluations and other programs with the same key.",
+        )  # fmt: skip
+
+
+def _meter(meter: str) -> str:
+    """Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum."""
+    return meter if meter == OUTPUT else INPUT
 
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
@@ -230,10 +272,6 @@ def _of_model(case: Case, model: str) -> tuple[CountedSums, int | None]:
         if cell.model == model and billed.calls is not None:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs
-
-
-def _calls(case: Case, cell: Cell) -> int:
-    return case.split.counted[cell].calls if cell in case.split.counted else 0
 
 
 def _by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
@@ -255,3 +256,56 @@ async def test_tolerance() -> None:
 
 def replace_amount(row: StatementRow, extra: int) -> StatementRow:
     return msgspec.structs.replace(row, amount=row.amount + extra)
+
+
+SILENT: Mapping[str, Callable[[Call], bool]] = {
+    "a day": lambda call: call.day == DAYS[9],
+    "three days": lambda call: call.day in (DAYS[3], DAYS[11], DAYS[12]),
+    "the last four days": lambda call: call.day >= DAYS[-4],
+    "half a day": lambda call: DAYS[9] + 10 * 3600 <= call.time < DAYS[9] + 22 * 3600,
+}
+
+
+@pytest.mark.parametrize("silent", SILENT)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_time_without_telemetry(provider: str, silent: str) -> None:
+    """What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else is."""
+    lost = [call for call in of(provider) if SILENT[silent](call)]
+    reported = [record(call) for call in CALLS if not SILENT[silent](call)]
+    found = reconcile(provider, ROWS, await count(reported, book()))
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert ["no_telemetry"] == [claim.cause for claim in claims]
+    assert (set(claims[0].days), "strong" if silent == "half a day" else "exact") == (
+        {call.day for call in lost},
+        claims[0].sure,
+    )
+    assert abs(dollars(claims[0].amount) - cost(lost)) <= cost(lost) / 50
+    assert sum(sum(call.tokens.values()) for call in lost) == claims[0].tokens
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
+    """Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports."""
+    calls = month(seed=11, a_day=40)
+    lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
+    found = reconcile(
+        provider, statements(calls), await count([record(call) for call in calls if id(call) not in lost], book())
+    )
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
+    assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {(c.cause, c.sure) for c in claims}
+    assert abs(dollars(sum(claim.amount for claim in claims)) - expected) <= expected / 50
+
+
+async def test_days_that_were_not_billed() -> None:
+    """A statement that is about them and has nothing, while it has something of others."""
+    free = {DAYS[4], DAYS[5]}
+    rows = [row for row in ROWS if row.start not in free]
+    counts = await count([record(call) for call in CALLS], book())
+    found = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    holds(found)
+    [claim] = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert ("no_bill", "exact", free) == (claim.cause, claim.sure, set(claim.days))
+    assert -cost([call for call in of(BEDROCK) if call.day in free]) == dollars(claim.amount)
