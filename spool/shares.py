@@ -5,7 +5,7 @@ for another. Pure; whoever keeps the rows asks here.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
@@ -28,13 +28,12 @@ class KeyShare(NamedTuple):
     most: int
 
 
-def nearly_full(limit: str, owners: Iterable[str], most: int) -> Iterator[KeyShare]:
-    """The keys that hold nearly what they may, by the owner of each row."""
-    held = Counter(owners)
-    total = held.total()
+def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+    """The keys that hold nearly what they may, by what each holds; "" is what no key brought."""
+    total = sum(held.values())
     for key, own in held.items():
         share = (most - (total - own) + 1) // 2  # with so many it has as many as it leaves free
-        if own >= NEARLY_FULL * share:
+        if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.services import ReceiverServices
@@ -11,8 +12,11 @@ from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.log.values import LogStats
+from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
+from spool.registry.shared import makers
 from spool.shares import KeyShare, nearly_full
+from spool.storage import Storage
 from spool.streams import StreamSize
 
 
@@ -45,12 +49,39 @@ def limits(
     ]
 
 
-def shares(config: Config, devices: Iterable[Device], streams: Iterable[StreamSize]) -> list[KeyShare]:
+async def shares(config: Config, devices: Iterable[Device], storage: Storage) -> list[KeyShare]:
     """The keys that hold nearly what they may of what is one for all."""
-    return [
-        *nearly_full("devices.max", (each.enrolled_by for each in devices if each.last_seen), config.devices.max),
-        *nearly_full("spool.max_streams", (stream.created_by for stream in streams), config.spool.max_streams),
+    brought = Counter(storage.clusters.brought())
+    brought[""] = len(storage.clusters) - brought.total()
+    found = [
+        *nearly_full(
+            "devices.max", Counter(each.enrolled_by for each in devices if each.last_seen), config.devices.max
+        ),
+        *nearly_full("clusters.max", brought, config.clusters.max),
+        *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
     ]
+    streams, stream_bytes = Counter[str](), Counter[str]()
+    for stream in await storage.streams.sizes():
+        streams[stream.created_by] += 1
+        stream_bytes[stream.created_by] += stream.bytes
+    found += nearly_full("spool.max_streams", streams, config.spool.max_streams)
+    found += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
+    if storage.registry is not None:
+        held = await storage.registry.held()
+        for limit, most in _most_made(config).items():
+            found += nearly_full(limit, held[limit], most)
+    return found
+
+
+def _most_made(config: Config) -> Mapping[str, int]:
+    return {
+        makers.VIEWS: config.views.max,
+        makers.BUDGETS: config.budgets.max,
+        makers.CONNECTIONS: config.billing.max_connections,
+        makers.ROLES: config.roles.max,
+        makers.NAMESPACES: config.allocation.max_namespaces,
+        makers.INSIGHTS: MAX_INSIGHTS,
+    }
 
 
 def role_limits(roles: RoleSettings) -> RoleLimits:

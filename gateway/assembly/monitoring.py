@@ -86,7 +86,7 @@ def exposition(
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
             ],
-            shares=shares(parts.config, devices.table.all(), await storage.streams.sizes()),
+            shares=await shares(parts.config, devices.table.all(), storage),
             channels=await parts.channel_states(),
             now=parts.clock.now(),
         )

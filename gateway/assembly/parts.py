@@ -400,7 +400,7 @@ class Assembler:
         return Deposits(self.storage.log, attribution, amount_of=self._amount_of)
 
     async def _shares(self) -> Sequence[KeyShare]:
-        return shares(self.config, self.devices.table.all(), await self.storage.streams.sizes())
+        return await shares(self.config, self.devices.table.all(), self.storage)
 
     def _amount_of(self, event: UsageEvent) -> Decimal | None:
         return amount_of(self.config.upstream, event)

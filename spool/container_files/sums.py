@@ -23,7 +23,7 @@ class ContainerSums:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
         self._bytes: Counter[ClusterIdentity] = Counter()  # of rows whose bytes are here
-        self._open: Counter[str] = Counter()  # by key
+        self.open: Counter[str] = Counter()  # by key, of rows that wait
         self.arriving: Counter[ClusterIdentity] = Counter()
 
     @classmethod
@@ -34,7 +34,7 @@ class ContainerSums:
 
     async def _read(self, rows: ContainerRows) -> None:
         self._books = dict(await rows.books())
-        self._open = Counter(await rows.open_by_key())
+        self.open = Counter(await rows.open_by_key())
         self._bytes = Counter({one.identity: one.bytes for one in await rows.clusters()})
 
     async def read_again(self, rows: ContainerRows) -> bool:
@@ -69,7 +69,7 @@ class ContainerSums:
 
     def may_wait(self, key: str, n: int) -> bool:
         """Whether `n` more rows of a key may wait: it never has more of them than it leaves free."""
-        return may_add(self._open[key], self._open.total() + n, n, self._settings.max_files)
+        return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def follow(
         self,
@@ -85,5 +85,5 @@ class ContainerSums:
             for file, sign in ((before, -1), (after, 1)):
                 if file is not None:
                     self._bytes[file.identity] += sign * file.size * file.kept
-                    self._open[file.key] += sign * (file.state in OPEN_STATES)
-        self._bytes, self._open = +self._bytes, +self._open  # without those at zero
+                    self.open[file.key] += sign * (file.state in OPEN_STATES)
+        self._bytes, self.open = +self._bytes, +self.open  # without those at zero

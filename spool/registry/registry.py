@@ -10,6 +10,7 @@ from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.shared import makers
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.budgets import BudgetTable
@@ -59,6 +60,22 @@ class Registry:
             await registry.close()
             raise
         return registry
+
+    async def held(self) -> Mapping[str, Mapping[str, int]]:
+        """By limit how many rows each key made of those that are there, under "" those that people made."""
+        there = {
+            makers.VIEWS: len(self.views.all()),
+            makers.BUDGETS: len(self.budgets.all()),
+            makers.CONNECTIONS: len(self.connections.all()),
+            makers.ROLES: sum(not role.is_builtin for role in self.roles.all()),
+            makers.NAMESPACES: len(self.allocation.namespaces()),
+        }
+
+        def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+            numbers = {**there, makers.INSIGHTS: rows.count_insights()}
+            return {limit: makers.held(rows, limit, number) for limit, number in numbers.items()}
+
+        return await self._changes.read(work)
 
     @property
     def version(self) -> int:

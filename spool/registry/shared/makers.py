@@ -6,6 +6,7 @@ No key makes more rows than it leaves free; see `spool.shares`. People have all 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from spool.errors import NotAllowed
@@ -15,6 +16,12 @@ from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
 NAMESPACES, INSIGHTS = "allocation.max_namespaces", "insights"
+
+
+def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
+    """How many of the rows that are there each key made; under "" those that people made."""
+    made = Counter(makers(rows, limit).values())
+    return {**made, "": max(0, there - made.total())}
 
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:

@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 import pytest
 
 from gateway.addresses.api import CLUSTER_ROWS
+from gateway.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster
 from spool.registry.scopes import ENROLL, HEARTBEAT, SCOPES
+from spool.shares import KeyShare
 from tests.integration.conftest import Serve, Serving
 from tests.spool.kept import audit_rows
 
@@ -194,3 +196,15 @@ async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: 
     asking.serving.app.services.storage.clusters.max = 4
     await asking.ask("POST", upload.format("late"), body, key=key)
     assert ["yard"] == await asking.names(account="9")
+
+
+@pytest.mark.asyncio
+async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_may(serve: Serve) -> None:
+    """Of those that came since the start."""
+    serving = await serve(config=Config(clusters=ClusterSettings(max=10)))
+    key = await serving.make_key("agent", scopes=("container-metrics_v1:upload",))
+    for number in range(4):
+        path = f"/v1/container-metrics/upload?cluster_name=c{number}&cloud_account_id=9&region=eu"
+        answer = await serving.send(path, b'{"files": [{"reference_id": "a"}]}', "application/json", key=key)
+        assert 200 == answer.status
+    assert [KeyShare("clusters.max", "agent", 4, 5)] == list(await serving.app.services.operators.shares())

@@ -11,7 +11,9 @@ import pytest
 
 from gateway.configuration.sections import Config, LedgerSettings, ViewSettings
 from spool.registry.scopes import GROUPS
+from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
+from spool.shares import KeyShare
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.contract.examples import add, call
 from tests.spool.kept import audit_rows
@@ -146,6 +148,23 @@ async def test_there_are_as_many_views_as_the_setting_says(serve: Serve) -> None
     await manager.create(name="second")
     status, said = await manager.ask("POST", ALL, {**NEW, "name": "third"})
     assert (409, True) == (status, "views.max" in said["error"]["message"])
+
+
+async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
+    """Of views and of insights, without those that people made; a person is no key that crowds."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
+    registry, manager = serving.app.services.storage.registry, await Manager.of(serving)
+    assert registry is not None
+    for name in ("one", "two"):
+        draft = ViewDraft(name=name, principal_dimension="model")
+        await registry.views.create(draft, known=("model",), most=8, actor=ACTOR)
+    await manager.create(name="three")
+    assert "limit_held_by_key{" not in (await serving.app.services.exposition.text()).decode()
+    for name in ("four", "five"):
+        await manager.create(name=name)
+    found = await serving.app.services.operators.shares()
+    assert [KeyShare("views.max", "manager", 3, 3)] == list(found)
+    assert {"manager": 3, "": 2} == (await registry.held())["views.max"]
 
 
 async def test_costs_inside_a_view(serving: Serving) -> None:

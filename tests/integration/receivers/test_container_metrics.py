@@ -187,13 +187,16 @@ def replace_name(name: str) -> ClusterIdentity:
 
 
 async def test_too_many_files_are_refused(serve: Serve) -> None:
-    """200 in one request, and `container.max_files` in all."""
+    """200 in one request, and half of `container.max_files` of one key, whose name the operator hears."""
     server, key = await made(serve, max_files=600)
     assert 200 == len(urls(await agent.announce(server, [str(n) for n in range(200)], key)))
     assert 400 == (await agent.announce(server, [str(n) for n in range(201)], key)).status
     answer = await agent.announce(server, [f"more-{n}" for n in range(150)], key)
     assert (503, "spool_full") == error(answer)
     assert b"container.max_files" in answer.body
+    assert 50 == len(urls(await agent.announce(server, [f"last-{n}" for n in range(50)], key)))
+    [share] = await server.app.services.operators.shares()
+    assert ("container.max_files", 250, 300) == (share.limit, share.held, share.most)
 
 
 @pytest.mark.parametrize("missing", ["cluster_name", "cloud_account_id", "region"])

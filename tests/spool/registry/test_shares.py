@@ -19,8 +19,8 @@ def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
 
 def test_the_operator_hears_who_fills_a_limit() -> None:
     """From 80 % of what a key may have; the share of others makes it smaller."""
-    assert [] == list(nearly_full("x", ["a"] * 39 + ["b"], 100))
-    assert [KeyShare("x", "a", 40, 50)] == list(nearly_full("x", ["a"] * 40 + ["b"], 100))
+    assert [] == list(nearly_full("x", {"a": 39, "b": 1}, 100))
+    assert [KeyShare("x", "a", 40, 50)] == list(nearly_full("x", {"a": 40, "b": 1, "": 0}, 100))
 
 
 def test_who_has_the_most_gives_way() -> None:

@@ -23,8 +23,8 @@ def _finding(share: KeyShare) -> Finding:
         (share.limit, share.key),
         title=f"The key {named(share.key)} nearly fills its share of {share.limit}",
         seen=f"It holds {share.held} of the {share.most} that it may: no key gets more than it leaves free for others.",
-        advice=f"See whether it should make that many. If so, raise {share.limit}, or give a part of its senders a key "
-        "of their own; if not, delete what it made, and disable the key.",
+        advice=f"See whether it should make that many. If so, raise {share.limit} where that is a setting, or give a "
+        "part of its senders a key of their own; if not, delete what it made, and disable the key.",
         category="keys",
         effort=LOW,
     )
