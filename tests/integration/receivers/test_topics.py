@@ -335,8 +335,9 @@ async def test_a_billing_key_opens_the_billing_endpoints_and_nothing_else(servin
 
 
 @pytest.mark.asyncio
-async def test_operations_are_kept_under_the_ids_of_another_tollhouse(serving: Serving) -> None:
-    """An operation that comes again with the id it had there is known."""
+async def test_operations_are_kept_under_the_ids_of_another_tollhouse(serve: Serve) -> None:
+    """An operation that comes again with the id it had there is known, where its key may name it."""
+    serving = await serve(chain_keys=("*",))
     key = await writer(serving)
     for _ in range(2):
         await serving.send(SUM, body(usage(tollhouse_id="ab" * 16, value=4)), key=key)
