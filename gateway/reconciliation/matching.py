@@ -24,6 +24,8 @@ from spool.statements.values import StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
+CREDIT = "credit"
+NAMED = frozenset({"tax", CREDIT, "discount", "rounding"})  # lines of a bill that have a cause of their name
 _HALF_DAY = DAY_S // 2
 LEAST_DAYS = 3  # with tokens, before their series says that two names are one
 
@@ -79,7 +81,7 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
             amount = money.units(f"{row.amount:f}")
-            amounts.append(BilledMoney(**place, meter=meter_of(row.kind), amount=amount))  # type: ignore[arg-type]
+            amounts.append(_named(BilledMoney(**place, meter=meter_of(row.kind), amount=amount)))  # type: ignore[arg-type]
         elif row.unit in (TOKENS, REQUESTS):
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
@@ -94,6 +96,12 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         wide=wide,
     )
+
+
+def _named(row: BilledMoney) -> BilledMoney:
+    """What is given back is a credit, whatever a bill calls it: grants, refunds, adjustments, promotions."""
+    is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
+    return replace(row, meter=CREDIT) if is_given_back else row
 
 
 def day_of(row: StatementRow) -> int:

@@ -7,10 +7,10 @@ from math import isqrt
 
 from gateway.reconciliation.cells import OTHER, OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.reconciliation.matching import NAMED
 from gateway.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
-_NAMED = frozenset({"tax", "credit", "discount", "rounding"})
 LEAST_SHARE = 10_000  # one in so many dollars of a bill may be rounding
 COARSEST, FINEST = UNIT // 100, UNIT // 10**9  # the last digit of amounts: a cent, and the noise of binary numbers
 
@@ -19,7 +19,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
     """Lines of a bill beside tokens: web searches, storage, tax, credits. Each kind is one claim."""
     for kind in sorted({meter for _, _, meter in case.left.of(OTHER)}):
         claim = case.left.take(
-            kind if kind in _NAMED else "not_tokens",
+            kind if kind in NAMED else "not_tokens",
             [entry for entry in case.left.of(OTHER) if entry[2] == kind],
             sure=EXACT,
             evidence=f"the bill has lines of {named([kind])}, which no record of a call tells",

@@ -309,3 +309,25 @@ async def test_days_that_were_not_billed() -> None:
     [claim] = [claim for claim in found.claims if claim.cause != "rounding"]
     assert ("no_bill", "exact", free) == (claim.cause, claim.sure, set(claim.days))
     assert -cost([call for call in of(BEDROCK) if call.day in free]) == dollars(claim.amount)
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "cause"),
+    [
+        ("credit_grant", -7, "credit"),
+        ("promotion", -7, "credit"),
+        ("refund_of_web_searches", -7, "credit"),
+        ("throughput", -7, "credit"),
+        ("discount", -7, "discount"),
+        ("tax", -7, "tax"),
+        ("rounding", -7, "rounding"),
+        ("web_search", 7, "not_tokens"),
+    ],
+)
+async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str) -> None:
+    """A negative line of no tokens, whatever the bill calls it, unless it names what it is."""
+    first = next(row for row in ROWS if (row.provider, row.unit) == (OPENAI, "usd"))
+    line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
+    found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
+    holds(found)
+    assert [(cause, amount)] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
