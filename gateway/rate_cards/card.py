@@ -51,7 +51,11 @@ class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
-    """One row of a model's price history. `hours` is a daily window in UTC, `mode` a way of processing."""
+    """
+    One row of a model's price history. `hours` is a daily window in UTC, `mode` a way of processing.
+
+    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode began.
+    """
 
     mode: str = ""
     since: str = ""

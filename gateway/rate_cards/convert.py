@@ -76,7 +76,7 @@ def _model(model: Any) -> Model:
         media=not priced.isdisjoint(_MEDIA) or any(word in model.id for word in _SOUND),
         prices=tuple(
             _price(amounts, since=since, hours=hours, mode=mode)
-            for amounts, since, hours, mode in [*standard, *sorted(_variants(model, standard), key=_start)]
+            for amounts, since, hours, mode in _known([*standard, *sorted(_variants(model, standard), key=_start)])
         ),
     )
 
@@ -121,6 +121,18 @@ def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
         for (amounts, since, hours, _), end in zip(standard, ends, strict=True):
             if hours is None and (end is None or end > start):
                 yield {**amounts, **changes}, max(since, start), None, mode
+
+
+def _known(rows: list[_Row]) -> Iterator[_Row]:
+    """
+    The rows, the first of each mode without a day: a price changed on the days of the others.
+
+    The source's day of a first price is the day on which the source learned it, and the provider charged it before.
+    """
+    modes: set[str] = set()
+    for amounts, since, hours, mode in rows:
+        yield amounts, since if mode in modes else "", hours, mode
+        modes.add(mode)
 
 
 def _start(row: _Row) -> str:

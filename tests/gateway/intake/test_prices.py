@@ -180,7 +180,6 @@ def test_known_prices(record: Inference, expected: str) -> None:
         ),
         pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
         pytest.param(call("gpt-4-turbo", tags={"service_tier": "priority"}), id="a tier without a price"),
-        pytest.param(call("o3", tags={"processing": "batch"}, time="2025-05-01"), id="batch before its price is known"),
     ],
 )
 def test_unknown_is_none(record: Inference) -> None:
@@ -398,3 +397,24 @@ def test_never_negative_and_monotone(
         assert costs[0] >= 0
         assert costs[1] is not None and costs[1] >= costs[0]
         assert costs[2] is None or costs[2] >= costs[0]
+
+
+def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
+    """A price holds from when the provider charged it, not from the day on which its source learned of it."""
+    tags = {
+        "": {}, "batch": {"processing": "batch"}, "fast": {"speed": "fast"}, "flex": {"service_tier": "flex"},
+        "priority": {"service_tier": "priority"},
+    }  # fmt: skip
+    without, looked_at = [], 0
+    for provider, seller in cards.read(cards.newest()).providers.items():
+        for model in seller.models:
+            for mode in {price.mode for price in model.prices}:
+                now, then = (
+                    BOOK.estimate(call(model.id, provider=provider, tags=tags[mode], time=time))
+                    for time in ("2026-11-20", "2025-11-20")
+                )
+                looked_at += bool(mode) and now is not None
+                if now is not None and then is None:
+                    without.append((provider, model.id, mode))
+    assert not without
+    assert looked_at > 100

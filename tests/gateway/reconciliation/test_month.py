@@ -330,4 +330,4 @@ async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str
     line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
     found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
     holds(found)
-    assert [(cause, amount)] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
+    assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
