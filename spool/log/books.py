@@ -175,6 +175,27 @@ def verified(
     return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
 
 
+def terms_of_damaged(
+    counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
+) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
+    """
+    What commit rows counted whose terms cannot be read, and the part of it that no counter has: the records that they
+    kept. None if the books would not balance with it: then more is wrong than these rows.
+    """
+    known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
+    lacking = Counter({key: known.get(key, 0) - recounted.get(key, 0) for key in {*known, *recounted}
+                       if key[1] not in (*BY_KEEPING, KEPT)})  # fmt: skip
+    whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
+    uncounted: Counter[tuple[str, str]] = Counter()
+    for topic, terms in by_topic(whole).items():
+        there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
+        if (more := there - terms.get(ACCEPTED, 0)) > 0:
+            uncounted.update({(topic, RECEIVED): more, (topic, ACCEPTED): more})
+    if any(n < 0 for n in lacking.values()) or books(by_topic(whole + uncounted), routes).imbalances:
+        return None
+    return lacking + uncounted, uncounted
+
+
 def _differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)

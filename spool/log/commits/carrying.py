@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spool.log import books
 
 _log = logging.getLogger(__name__)
+
+
+def log_set_aside(commits: Sequence[int]) -> None:
+    _log.error(
+        "%d commit rows are damaged and set aside: the counters keep what they counted, their receipts cannot be read",
+        len(commits),
+        extra={"action": "commits_set_aside", "first": commits[0], "last": commits[-1]},
+    )
 
 
 def carried_sums(rows: Iterable[tuple[int, int, bytes]]) -> Counter[tuple[str, str]]:

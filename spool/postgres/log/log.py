@@ -19,6 +19,7 @@ from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books
+from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import Whereabouts
@@ -37,11 +38,12 @@ from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import code, oldest, read_entries
+from spool.postgres.log.finds import BookedMeanwhile
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import NodeMemory
-from spool.postgres.log.recount import RouteTerms, border, recount
+from spool.postgres.log.recount import Border, Recount, RouteTerms, border, recount, set_aside
 from spool.postgres.log.retention import PostgresRetention, RouteNeeds
 from spool.postgres.log.room import LogRoom
 from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
@@ -300,10 +302,23 @@ class PostgresLog:
                     break
             else:
                 raise SpoolUnavailable("records were removed during every count: repeat it")
+            if counted.unread and len(counted.unread) == len(counted.wrong):
+                await self._set_terms_aside(found, counted)
         verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
         for topic in {topic for topic, _ in counted.damage}:
             await self._set_aside(topic, [one for of, one in counted.damage if of == topic])
         return verified
+
+    async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
+        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        known = books.terms_of_damaged(found.counters, counted.sums, found.routes)
+        if known is None:
+            return
+        terms, uncounted = known
+        work = partial(set_aside, self._database, unread=counted.unread, terms=terms, uncounted=uncounted)
+        with suppress(BookedMeanwhile):
+            await self._database.transaction(work)
+            log_set_aside(list(counted.unread))
 
     async def stats(self) -> LogStats:
         def count(connection: Connection) -> tuple[int, int]:

@@ -199,6 +199,12 @@ COMMITS_BETWEEN = """
      WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
   ORDER BY id LIMIT %(limit)s"""
 
+# Damaged terms count nothing any more, unless somebody else has set them aside, or carried them forward.
+EMPTY_TERMS = """
+    UPDATE {schema}.commits c SET terms = %(terms)s, checksum = %(checksum)s
+      FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m
+     WHERE c.shard = 0 AND m.shard = 0 AND c.id = unread.id AND c.checksum = unread.checksum AND c.id > m.carried"""
+
 # -- conflicts, shapes, types of events --------------------------------------------------------------------------------
 
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM {schema}.conflicts WHERE shard = 0"

@@ -6,7 +6,9 @@ What is being counted does not change under it but by retention, after which the
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -18,7 +20,7 @@ from spool.log.entries.damage import Damage
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import total, unbooked
+from spool.postgres.log.finds import BookedMeanwhile, count, total, unbooked
 from spool.record import TOPICS
 
 COMMITS = 2048  # in one slice
@@ -77,6 +79,7 @@ class Recount:
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
+    unread: dict[int, int] = field(default_factory=dict)  # commit -> checksum of a row whose terms are damaged
 
 
 async def recount(database: Database, found: Border) -> Recount:
@@ -100,6 +103,7 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
+    unread: dict[int, int] = {}
     expected = after + 1
     for commit, _, checksum, packed in connection.execute(
         database.sql(queries.COMMITS_BETWEEN), where, binary=True
@@ -110,6 +114,7 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
         terms = books.checked_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
+            unread[commit] = checksum
         else:
             sums.update(books.totals(terms))
     if expected == after + 1:
@@ -117,7 +122,21 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
         expected = border.last_commit + 1
     into.sums.update(sums)
     into.wrong += wrong
+    into.unread |= unread
     return expected - 1
+
+
+def set_aside(
+    database: Database, connection: Connection, *, unread: Mapping[int, int], terms: TermCounter, uncounted: TermCounter
+) -> None:
+    """Have damaged commit rows count nothing any more. BookedMeanwhile if others were there before."""
+    empty = books.pack_terms([])
+    new = {"terms": empty, "checksum": zlib.crc32(empty), "ids": list(unread), "checksums": list(unread.values())}
+    if connection.execute(database.sql(queries.EMPTY_TERMS), new).rowcount != len(unread):
+        raise BookedMeanwhile
+    for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
+        if sums:
+            count(database, connection, query, sums)
 
 
 def _numbers(database: Database, connection: Connection, *, topic: str, first: int, last: int, into: Recount) -> None:

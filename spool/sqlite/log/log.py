@@ -17,6 +17,7 @@ from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books, shapes
+from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
@@ -36,7 +37,7 @@ from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import forget_removed, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
-from spool.sqlite.log.recount import border, recount
+from spool.sqlite.log.recount import Border, TermCounter, border, recount, set_aside
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, holds, space
 from spool.sqlite.reserve import SIZE as RESERVE
@@ -352,14 +353,28 @@ class SqliteLog:
         with self._translated():
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
-                sums, wrong, damage = await recount(self._database, found)
+                sums, wrong, damage, unread = await recount(self._database, found)
+                is_set_aside = 0 < len(unread) == len(wrong) and await self._set_terms_aside(found, sums, unread)
             verified = books.verified(found.counters, sums, found.routes, wrong)
             # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside here.
-            if wrong or (verified.imbalances and not damage):
+            if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
             return verified
+
+    async def _set_terms_aside(self, found: Border, sums: TermCounter, commits: Sequence[int]) -> bool:
+        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        known = books.terms_of_damaged(found.counters, sums, found.routes)
+        if known is None:
+            return False
+        try:
+            await self._database.transaction(lambda connection: set_aside(connection, commits, *known))
+        except sqlite3.Error as error:
+            _log.error("damaged commits could not be set aside: %s", error, extra={"action": "commits_not_set_aside"})
+            return False
+        log_set_aside(commits)
+        return True
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
         """A further file without which nothing is kept."""

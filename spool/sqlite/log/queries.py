@@ -88,6 +88,8 @@ OLDEST_COMMITS = """
   ORDER BY id
      LIMIT ?"""
 
+EMPTY_TERMS = "UPDATE commits SET terms = ?, checksum = ? WHERE id = ?"
+
 REMOVE_COMMIT = "DELETE FROM commits WHERE id = ?"
 
 # A running counter moves.

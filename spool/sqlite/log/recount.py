@@ -55,14 +55,20 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     return found
 
 
-async def recount(database: Database, found: Border) -> tuple[TermCounter, list[str], list[tuple[str, Damage]]]:
-    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
+async def recount(
+    database: Database, found: Border
+) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
+    """
+    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and the
+    commits whose terms are damaged.
+    """
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
+    unread: list[int] = []
     last = 0
     while last < found.last_commit:
-        last = await database.read(partial(_commits, begin=last, border=found, sums=sums, wrong=wrong))
+        last = await database.read(partial(_commits, begin=last, border=found, sums=sums, wrong=wrong, unread=unread))
     damage: list[tuple[str, Damage]] = []
     for topic, first in found.oldest.items():
         end = found.counters[topic, books.ACCEPTED]
@@ -70,16 +76,33 @@ async def recount(database: Database, found: Border) -> tuple[TermCounter, list[
             first = await database.read(
                 partial(_numbers, topic=topic, first=first, border=found, sums=sums, wrong=wrong, damage=damage)
             )
-    return sums, wrong, damage
+    return sums, wrong, damage, unread
 
 
-def _commits(connection: sqlite3.Connection, begin: int, border: Border, sums: TermCounter, wrong: list[str]) -> int:
+def set_aside(
+    connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
+) -> None:
+    """Have damaged commit rows count nothing any more: what they counted is carried forward."""
+    connection.executemany(queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits])
+    for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
+        connection.executemany(query, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()])
+
+
+def _commits(
+    connection: sqlite3.Connection,
+    begin: int,
+    border: Border,
+    sums: TermCounter,
+    wrong: list[str],
+    unread: list[int],
+) -> int:
     """Add one slice of commit rows; returns where the next one begins."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
         terms = books.checked_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
+            unread.append(commit)
         else:
             sums.update(books.totals(terms))
     return begin

@@ -151,8 +151,8 @@ END_GATEWAYS = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHE
 @pytest.mark.fault("F38")
 def test_damage(trial: Trial, broken: BrokenPair) -> None:
     """
-    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it. Of its ids: a start
-    leaves them out. What is beside them is delivered.
+    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it, once. Of its ids: a
+    start leaves them out. What is beside them is delivered.
     """
     site, damaged_calls = broken.site, 0
     for _ in trial.rounds(short=1, full=5):
@@ -176,7 +176,7 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
             for one in site.gateways:
                 says_so = partial(is_said, one, "the ids of a commit are damaged")
                 wait_for(says_so, ANSWERED_S, "the log names them")
-            damage(broken, "commits", "terms", f"id = {terms.commit}")  # undone, for the books of other rows
+            assert site.gateways[1].json("spool", "verify")["balanced"]  # it was set aside, for every gateway
             for name in body.sent.calls:
                 del site.oracle.acknowledged[name]
                 site.damaged.append(site.oracle.calls[name])

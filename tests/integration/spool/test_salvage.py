@@ -481,18 +481,19 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
     await assert_books_balance(spool.log)
 
 
-async def test_a_recount_names_a_damaged_row_of_a_commit_and_goes_on(start: Starter) -> None:
-    """The other rows are counted, and it can be asked again."""
+async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start: Starter) -> None:
+    """The other rows are counted; the counters keep what it counted, so that the books balance the next time."""
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))
     await spool.database.run(
         lambda connection: connection.execute("UPDATE commits SET terms = x'ff' WHERE id = 4").fetchall()
     )
-    for _ in range(2):
-        books = await spool.log.verify()
-        assert "commit 4: its row is damaged" in books.imbalances
-        assert 9 == books.topics[AI_TELEMETRY]["accepted"]
+    books = await spool.log.verify()
+    assert "commit 4: its row is damaged" in books.imbalances
+    assert 9 == books.topics[AI_TELEMETRY]["accepted"]
+    await assert_books_balance(spool.log)
+    assert 10 == (await spool.log.verify()).topics[AI_TELEMETRY]["accepted"]
 
 
 async def test_a_recount_reads_around_a_damaged_page_of_commits(start: Starter) -> None:

@@ -273,6 +273,14 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     assert 2 == (await topic_terms(log))["accepted"]
     assert "the terms of a commit are damaged" in caplog.text
     assert "commit 1: its row is damaged" in (await log.verify()).imbalances
+    await assert_books_balance(log)  # what it kept is counted
+    assert 3 == (await topic_terms(log))["accepted"]
+    await log._database.run(
+        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2"))
+    )
+    assert "commit 2: its row is damaged" in (await log.verify()).imbalances
+    await assert_books_balance(log)
+    assert 3 == (await topic_terms(log))["accepted"]
 
 
 async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
