@@ -47,12 +47,13 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
 
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
-    """Bring the schema to the version of this Tollhouse."""
+    """Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it then."""
     async with _opened(storage) as database:
         before = await found_version(database)
         if not before:
             raise NotAllowed(f"there is no schema {storage.schema} yet: run tollhouse storage init")
         await migrate(database)
+        await database.confirm()
         return {"schema": storage.schema, "version_before": before, "version": max(before, VERSION)}
 
 

@@ -12,6 +12,7 @@ import pytest
 from spool.errors import NotAllowed, SpoolError
 from spool.postgres.address import open_database, problems, read_secret
 from spool.postgres.administration import bring_up_to_date, change, make, status
+from spool.postgres.database import Unconfirmed
 from spool.postgres.facts import agree
 from spool.postgres.migrations import VERSION
 from spool.settings import REPLICATED, SpoolSettings, StorageSettings
@@ -40,6 +41,14 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     assert await bring_up_to_date(storage) == {
         "schema": storage.schema, "version_before": VERSION, "version": VERSION
     }  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSettings) -> None:
+    """Without one a takeover could take the tables back to the version before, of which nobody was told."""
+    await make(storage, SETTINGS)
+    with pytest.raises(Unconfirmed, match="standby"):
+        await bring_up_to_date(replace(storage, durability=REPLICATED))
 
 
 @pytest.mark.asyncio
