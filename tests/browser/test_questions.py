@@ -43,7 +43,7 @@ class Reader:
 @pytest.fixture(scope="module")
 def jumpy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
     """A running Tollhouse with a month in which spend jumped and a model has no price. Tests only look at it."""
-    tollhouse = filled(tmp_path_factory.mktemp("jumpy"), "--records", "15000", "--plant", "spike,missing-price")
+    tollhouse = filled(tmp_path_factory.mktemp("jumpy"), "--records", "16000", "--plant", "spike,missing-price")
     tollhouse.start()
     yield tollhouse
     tollhouse.stop()
