@@ -22,7 +22,7 @@ def main() -> None:
     to = Path(sys.argv[1])
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright, launched(playwright) as browser:
-        month = ("--days", "62", "--records", "44000", "--plant", "spike,missing-price,cost-gap,retry-storm")
+        month = ("--days", "62", "--records", "46000", "--plant", "spike,missing-price,cost-gap,retry-storm")
         tollhouse = filled(Path(directory), *month)
         tollhouse.start()
         try:
