@@ -48,23 +48,31 @@ MAX_PAIRS = 1000  # another Tollhouse's sender may name any source
 OTHER = "other"
 
 
-def counted_as(pair: Pair, *, is_known: bool, pairs: int) -> Pair:
-    """The pair itself, or the pair of all others once there are too many."""
-    topic, *_ = pair
-    return pair if is_known or pairs < MAX_PAIRS else (topic, OTHER, OTHER)
+def others_of(pair: Pair) -> Pair:
+    """The pair that has the disagreements of those that have no place of their own."""
+    return pair[0], OTHER, OTHER
 
 
 class Conflicts(dict[Pair, Conflict]):
-    """Conflicts by pair of sources."""
+    """
+    Conflicts by pair of sources.
+
+    A new pair always has a place: over the bound the pair that disagreed least often is counted with all others.
+    """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
         found = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
         self.merge({(topic, first.source, later.source): found})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
-        for named, conflict in others.items():
-            pair = counted_as(named, is_known=named in self, pairs=len(self))
-            self[pair] = self[pair].plus(conflict) if pair in self else conflict
+        for pair, conflict in others.items():
+            if pair not in self and sum(map(_is_named, self)) >= MAX_PAIRS:
+                rarest = min(filter(_is_named, self), key=lambda each: (self[each].count, each))
+                self._count(others_of(rarest), self.pop(rarest))
+            self._count(pair, conflict)
+
+    def _count(self, pair: Pair, conflict: Conflict) -> None:
+        self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
         """Most frequent first, as `Log.conflicts` answers."""
@@ -81,6 +89,10 @@ class Conflicts(dict[Pair, Conflict]):
             }
             for (topic, first, second), conflict in found
         ]
+
+
+def _is_named(pair: Pair) -> bool:
+    return pair != others_of(pair)
 
 
 def _sum(record: Inference) -> ReportedSum:

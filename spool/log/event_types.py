@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 
+from spool.log.bounded_names import beyond
 from spool.record import Record, UsageEvent
 
 MAX_TYPES = 1000
@@ -52,7 +53,7 @@ def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[s
 
 
 class EventTypes:
-    """Types in memory; over the bound those go that were not seen for the longest time."""
+    """Types in memory; over the bound `spool.log.bounded_names` says which go."""
 
     def __init__(self) -> None:
         self._seen: dict[str, EventType] = {}
@@ -62,7 +63,9 @@ class EventTypes:
             before = self._seen.pop(type, EventType(type=type, count=0, last_seen=now))
             count, amount = before.count + new.count, added(before.amount, new.amount)
             self._seen[type] = EventType(type=type, count=count, amount=amount, last_seen=now)
-        for type in list(self._seen)[: max(0, len(self._seen) - MAX_TYPES)]:
+        if len(self._seen) <= MAX_TYPES:
+            return
+        for type in beyond({name: (seen.count, seen.last_seen) for name, seen in self._seen.items()}, MAX_TYPES):
             del self._seen[type]
 
     def rows(self) -> Sequence[EventType]:

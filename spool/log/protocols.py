@@ -90,7 +90,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def event_types(self) -> Sequence[EventType]:
-        """The types of usage events, by name; over MAX_TYPES those that were not seen for the longest time are gone."""
+        """The types of usage events, by name; over MAX_TYPES see `spool.log.bounded_names`."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from spool.log.bounded_names import beyond
+
 MAX_SHAPES = 1000  # enough to name every product in use
 MAX_LENGTH = 4096  # characters of one shape
 SEPARATOR = "\n"
@@ -21,7 +23,7 @@ def row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
 
 
 class Shapes:
-    """Shapes in memory; over the bound those go that were not seen for the longest time."""
+    """Shapes in memory; over the bound `spool.log.bounded_names` says which go."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
@@ -30,7 +32,7 @@ class Shapes:
         for names, n in items.items():
             shape = shape_of(names)
             self._seen[shape] = self._seen.pop(shape, (0, 0.0))[0] + n, now
-        for shape in list(self._seen)[: max(0, len(self._seen) - MAX_SHAPES)]:
+        for shape in beyond(self._seen, MAX_SHAPES):
             del self._seen[shape]
 
     def rows(self) -> Sequence[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ import msgspec
 
 from spool.log import books, event_types, shapes
 from spool.log.books import Terms
+from spool.log.bounded_names import often
 from spool.log.conflicts import Conflict, Conflicts, Pair
 from spool.log.event_types import EventSum, EventType
 from spool.log.plan import Plan
@@ -156,6 +157,8 @@ def _keep_conflicts(
             topic, first, second = pair
             row = (topic, first.encode(), second.encode(), _encoder.encode(conflict))
             connection.execute(database.sql(queries.KEEP_CONFLICT), row)
+    for topic, first, second in sorted(before.keys() - conflicts.keys()):
+        connection.execute(database.sql(queries.DROP_CONFLICT), (topic, first.encode(), second.encode()))
 
 
 def _keep_shapes(
@@ -169,7 +172,7 @@ def _keep_shapes(
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
             connection.execute(database.sql(queries.COUNT_SHAPE), (shape.encode(), n, at))
-        connection.execute(database.sql(queries.BOUND_SHAPES), (shapes.MAX_SHAPES,))
+        connection.execute(database.sql(queries.BOUND_SHAPES), _bound(shapes.MAX_SHAPES))
 
 
 def _keep_types(
@@ -186,7 +189,11 @@ def _keep_types(
         for type, (new, at) in sorted(counted.items()):
             sum = event_types.added(amounts.get(type), new.amount)
             connection.execute(database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at))
-        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), (event_types.MAX_TYPES,))
+        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(event_types.MAX_TYPES))
+
+
+def _bound(most: int) -> Mapping[str, int]:
+    return {"often": often(most), "most": most}
 
 
 def _name(data: bytes) -> str:

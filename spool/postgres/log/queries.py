@@ -208,6 +208,8 @@ EMPTY_TERMS = """
 # -- conflicts, shapes, types of events --------------------------------------------------------------------------------
 
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM {schema}.conflicts WHERE shard = 0"
+DROP_CONFLICT = """
+    DELETE FROM {schema}.conflicts WHERE shard = 0 AND topic = %s AND first_source = %s AND second_source = %s"""
 KEEP_CONFLICT = """
     INSERT INTO {schema}.conflicts (shard, topic, first_source, second_source, sums) VALUES (0, %s, %s, %s, %s)
         ON CONFLICT (shard, topic, first_source, second_source) DO UPDATE SET sums = excluded.sums"""
@@ -218,11 +220,12 @@ COUNT_SHAPE = """
         DO UPDATE SET count = unrecognised.count + excluded.count, last_seen = excluded.last_seen"""
 SHAPES = "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
 
-# Beyond the bound the shapes that were not seen for the longest time go.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
 BOUND_SHAPES = """
-    DELETE FROM {schema}.unrecognised
-     WHERE shard = 0 AND names IN (SELECT names FROM {schema}.unrecognised WHERE shard = 0
-                                 ORDER BY last_seen DESC, names OFFSET %s)"""
+    WITH rest AS (SELECT names, last_seen FROM {schema}.unrecognised WHERE shard = 0
+                   ORDER BY count DESC, last_seen DESC, names OFFSET %(often)s),
+         gone AS (SELECT names FROM rest ORDER BY last_seen DESC, names OFFSET %(most)s - %(often)s)
+    DELETE FROM {schema}.unrecognised WHERE shard = 0 AND names IN (SELECT names FROM gone)"""
 
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM {schema}.event_types WHERE shard = 0 ORDER BY type"
 EVENT_AMOUNTS = "SELECT type, amount FROM {schema}.event_types WHERE shard = 0 AND type = ANY(%s::bytea[])"
@@ -231,11 +234,12 @@ COUNT_EVENT_TYPE = """
         ON CONFLICT (shard, type) DO UPDATE
         SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
 
-# Beyond the bound the types that were not seen for the longest time go.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
 BOUND_EVENT_TYPES = """
-    DELETE FROM {schema}.event_types
-     WHERE shard = 0 AND type IN (SELECT type FROM {schema}.event_types WHERE shard = 0
-                                ORDER BY last_seen DESC, type OFFSET %s)"""
+    WITH rest AS (SELECT type, last_seen FROM {schema}.event_types WHERE shard = 0
+                   ORDER BY count DESC, last_seen DESC, type OFFSET %(often)s),
+         gone AS (SELECT type FROM rest ORDER BY last_seen DESC, type OFFSET %(most)s - %(often)s)
+    DELETE FROM {schema}.event_types WHERE shard = 0 AND type IN (SELECT type FROM gone)"""
 
 # -- counters ----------------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,12 @@ COUNT_SERIES = "SELECT count(*) FROM series"
 REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"
 
 CONFLICT = "SELECT sums FROM conflicts WHERE topic = ? AND first_source = ? AND second_source = ?"
-CONFLICT_PAIRS = "SELECT count(*) FROM conflicts"
+CONFLICT_PAIRS = "SELECT count(*) FROM conflicts WHERE NOT (first_source = ?1 AND second_source = ?1)"
+RAREST_CONFLICT = """
+    SELECT topic, first_source, second_source, sums FROM conflicts
+     WHERE NOT (first_source = ?1 AND second_source = ?1)
+     ORDER BY count, topic, first_source, second_source LIMIT 1"""
+DROP_CONFLICT = "DELETE FROM conflicts WHERE topic = ? AND first_source = ? AND second_source = ?"
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM conflicts"
 KEEP_CONFLICT = """
     INSERT OR REPLACE INTO conflicts (topic, first_source, second_source, count, sums)
@@ -131,10 +136,13 @@ COUNT_SHAPE = """
         ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
 SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
 
-# Beyond the bound the shapes that were not seen for the longest time go.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
 BOUND_SHAPES = """
+    WITH often AS (SELECT names FROM unrecognised ORDER BY count DESC, last_seen DESC, names LIMIT ?1)
     DELETE FROM unrecognised
-     WHERE names NOT IN (SELECT names FROM unrecognised ORDER BY last_seen DESC, names LIMIT ?)"""
+     WHERE (SELECT count(*) FROM unrecognised) > ?2 AND names NOT IN often
+       AND names NOT IN (SELECT names FROM unrecognised WHERE names NOT IN often
+                          ORDER BY last_seen DESC, names LIMIT ?2 - ?1)"""
 
 COUNT_EVENT_TYPE = """
     INSERT INTO event_types (type, count, amount, last_seen) VALUES (:type, :n, :amount, :now)
@@ -142,10 +150,13 @@ COUNT_EVENT_TYPE = """
 EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
-# Beyond the bound the types that were not seen for the longest time go.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
 BOUND_EVENT_TYPES = """
+    WITH often AS (SELECT type FROM event_types ORDER BY count DESC, last_seen DESC, type LIMIT ?1)
     DELETE FROM event_types
-     WHERE type NOT IN (SELECT type FROM event_types ORDER BY last_seen DESC, type LIMIT ?)"""
+     WHERE (SELECT count(*) FROM event_types) > ?2 AND type NOT IN often
+       AND type NOT IN (SELECT type FROM event_types WHERE type NOT IN often
+                          ORDER BY last_seen DESC, type LIMIT ?2 - ?1)"""
 
 # -- known ids ---------------------------------------------------------------------------------------------------------
 

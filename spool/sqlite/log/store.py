@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from spool.log import books, duplicates, event_types, runs, shapes
-from spool.log.conflicts import Conflict, Conflicts, counted_as
+from spool.log import conflicts as conflict_pairs
+from spool.log.bounded_names import often
+from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, others_of
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
@@ -112,19 +114,26 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> None:
-    for named, conflict in conflicts.items():
-        is_known = connection.execute(queries.CONFLICT, named).fetchone() is not None
-        (pairs,) = connection.execute(queries.CONFLICT_PAIRS).fetchone()
-        pair = counted_as(named, is_known=is_known, pairs=pairs)
-        before = connection.execute(queries.CONFLICT, pair).fetchone()
-        merged = _conflict.decode(before[0]).plus(conflict) if before else conflict
-        connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
+    for pair, conflict in conflicts.items():
+        is_known = connection.execute(queries.CONFLICT, pair).fetchone() is not None
+        (pairs,) = connection.execute(queries.CONFLICT_PAIRS, (OTHER,)).fetchone()
+        if not is_known and pairs >= conflict_pairs.MAX_PAIRS:
+            *rarest, sums = connection.execute(queries.RAREST_CONFLICT, (OTHER,)).fetchone()
+            connection.execute(queries.DROP_CONFLICT, rarest)
+            _count_conflict(connection, others_of((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums))
+        _count_conflict(connection, pair, conflict)
+
+
+def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Conflict) -> None:
+    before = connection.execute(queries.CONFLICT, pair).fetchone()
+    merged = _conflict.decode(before[0]).plus(conflict) if before else conflict
+    connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
 
 
 def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
-    connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
+    connection.execute(queries.BOUND_SHAPES, (often(shapes.MAX_SHAPES), shapes.MAX_SHAPES))
 
 
 def amount(text: str | None) -> Decimal | None:
@@ -138,7 +147,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
         sum = event_types.added(amount(row[0]) if row else None, new.amount)
         told = {"type": type, "n": new.count, "amount": None if sum is None else str(sum), "now": plan.at}
         connection.execute(queries.COUNT_EVENT_TYPE, told)
-    connection.execute(queries.BOUND_EVENT_TYPES, (event_types.MAX_TYPES,))
+    connection.execute(queries.BOUND_EVENT_TYPES, (often(event_types.MAX_TYPES), event_types.MAX_TYPES))
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import permutations
+from itertools import count, permutations
 
 import pytest
 
@@ -13,6 +13,7 @@ from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
 from spool.log.event_types import MAX_TYPES, EventType
+from spool.log.shapes import MAX_SHAPES
 from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference, UsageEvent
 from tests.moved_clock import MovedClock
@@ -433,6 +434,30 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
     await spool.log.append(Submission(topic=USAGE_EVENTS, received=len(many), records=records, identities=identities))
     assert MAX_TYPES == len(await spool.log.event_types())
     assert 0 == len((await spool.log.books()).imbalances)
+
+
+async def test_made_up_names_push_out_made_up_names(open_spool: Opener, clock: MovedClock) -> None:
+    """What is in use stays in the lists of shapes and types, and what another sender brings first has a place."""
+    log = (await open_spool()).log
+
+    async def bring(names: Sequence[str], times: int = 1) -> None:
+        clock.move(1)
+        events = [event(next(numbers), name) for name in names for _ in range(times)]
+        records, identities = zip(*events, strict=True)
+        await log.append(Submission(topic=USAGE_EVENTS, received=len(events), records=records, identities=identities))
+        shown = [(name,) for name in names for _ in range(times)]
+        await add(log, unrecognised=shown, ignored={"unrecognised_ai": len(shown)})
+
+    numbers = count(1)
+    await bring(["in use"], times=3)
+    for part in range(3):
+        await bring([f"made up {part} {number}" for number in range(700)])
+    await bring(["first"])
+    await bring([f"made up 3 {number}" for number in range(400)])
+    types = {seen.type: seen.count for seen in await log.event_types()}
+    assert (3, 1, MAX_TYPES) == (types["in use"], types["first"], len(types))
+    shapes = {str(row["names"]): row["count"] for row in await log.unrecognised()}
+    assert (3, 1, MAX_SHAPES) == (shapes["['in use']"], shapes["['first']"], len(shapes))
 
 
 def event(number: int, type: str) -> tuple[UsageEvent, Identity]:

@@ -143,14 +143,17 @@ async def test_reports_that_disagree_are_shown(
 async def test_sources_that_a_sender_makes_up_are_counted_together(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond a bound new pairs are one; those that are known stay by themselves, and every conflict is counted."""
+    """
+    Beyond a bound those that disagreed least are one; made-up ones push out made-up ones, a new one always has a place,
+    and every conflict is counted.
+    """
     monkeypatch.setattr("spool.log.conflicts.MAX_PAIRS", 2)
     log = (await open_spool(hold=10)).log
     await add(log, call(1))
-    for source in ("a", "b", "c", "d", "a"):
+    for source in ("a", "a", "b", "c", "d"):
         await add(log, call(1, source=source, input_tokens=7))
-    await add(log, *[call(1, source=source, input_tokens=8) for source in ("b", "e")])
-    assert {("otel", "a"): 2, ("otel", "b"): 2, ("other", "other"): 3} == {
+    await add(log, *[call(1, source=source, input_tokens=8) for source in ("e", "mine")])
+    assert {("otel", "a"): 2, ("otel", "mine"): 1, ("other", "other"): 4} == {
         (row["first_source"], row["second_source"]): row["count"] for row in await log.conflicts()
     }
     assert 7 == (await topic_terms(log))["conflict"]
