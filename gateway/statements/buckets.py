@@ -37,5 +37,6 @@ def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> No
                 cells.cover(moment(bucket, edges.start), moment(bucket, edges.end))
                 results = objects(bucket.get("results"), "results")
             for each, result in enumerate(results, start=1):
-                with cells.row(f"{where}, result {each}"):
+                said = (bucket.get(edges.start), bucket.get(edges.end), result)
+                with cells.row(f"{where}, result {each}", said, once=True):
                     add(result, moment(bucket, edges.start), moment(bucket, edges.end))

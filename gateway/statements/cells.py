@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from hashlib import blake2b
+
+import msgspec
 
 from gateway.statements.values import Damaged, kept
 from spool.errors import Invalid
@@ -42,7 +45,8 @@ class Cells:
     `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
 
     `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for: what is of
-    another time is left out, so that an answer never replaces days that it was not asked about.
+    another time is left out, so that an answer never replaces days that it was not asked about. `repeated` rows came
+    again and are counted once; `equal` ones are as others are, count as well, and nothing tells whether they may.
     """
 
     most: int
@@ -54,12 +58,21 @@ class Cells:
     read: int = 0
     damaged: int = 0
     named: list[str] = field(default_factory=list)
+    repeated: int = 0
+    repeated_named: list[str] = field(default_factory=list)
+    equal: int = 0
+    _seen: set[bytes] = field(default_factory=set)
     _cells: dict[_Cell, Decimal] = field(default_factory=dict)
     _row: list[tuple[_Cell, Decimal]] = field(default_factory=list)
 
     @contextmanager
-    def row(self, place: str) -> Iterator[None]:
-        """Around one row: what is added within is kept if the row can be read to its end."""
+    def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
+        """
+        Around one row: what is added within is kept if the row can be read to its end.
+
+        `said` is all that tells it, None for what is no row of amounts. `once`: it has an id, or is the one of its
+        bucket and group, so that an equal one is the same.
+        """
         self._row = []
         try:
             yield
@@ -69,12 +82,25 @@ class Cells:
                 self.named.append(f"{place}: {error}")
             return
         self.read += 1
+        if said is not None and self._row and self._is_known(said):
+            if once:
+                self.repeated += 1
+                if len(self.repeated_named) < MOST_NAMED:
+                    self.repeated_named.append(place)
+                return
+            self.equal += 1
         for cell, amount in self._row:
             self._cells[cell] = EXACT.add(self._cells.get(cell, Decimal(0)), amount)
         if len(self._cells) > self.most:
             raise Invalid(
                 f"the report has more than {self.most} different cells (reconciliation.max_rows): import a shorter span"
             )
+
+    def _is_known(self, said: object) -> bool:
+        told = blake2b(msgspec.json.encode(said), digest_size=12).digest()
+        known = told in self._seen
+        self._seen.add(told)
+        return known
 
     def cover(self, start: int, end: int) -> None:
         """The report is of this span, too."""

@@ -48,6 +48,9 @@ class ReadReport:
     read: int
     damaged: int
     named: tuple[str, ...]
+    repeated: int = 0  # rows that came again, and count once
+    repeated_named: tuple[str, ...] = ()
+    equal: int = 0  # rows as others are, without an id: each counts
 
 
 class ReportReader:
@@ -62,6 +65,11 @@ class ReportReader:
         self._cells = Cells(most=most, asked=asked)
         self._names: dict[str, None] = {}
         self._read_at: float | None = None
+        self._again: list[str] = []
+
+    def again(self, name: str) -> None:
+        """A file with the content of one that was read is left out."""
+        self._again.append(f"{name}: the whole file")
 
     def cover(self, start: int, end: int) -> None:
         """The report is of this span, also where it has no row."""
@@ -105,6 +113,9 @@ class ReportReader:
             read=cells.read,
             damaged=cells.damaged,
             named=tuple(cells.named),
+            repeated=cells.repeated,
+            repeated_named=(*self._again, *cells.repeated_named),
+            equal=cells.equal,
         )
 
 
@@ -128,17 +139,18 @@ def read_reports(
 ) -> list[ReadReport]:
     """The statements of files, in their order. Invalid if one is of no known source."""
     readers: list[tuple[ReportSource, ReportReader]] = []
-    seen: set[bytes] = set()
+    seen: dict[bytes, ReportReader] = {}
     for file in files:
-        if file.content in seen:
+        if (known := seen.get(file.content)) is not None:
+            known.again(file.name)
             continue
-        seen.add(file.content)
         opened = _opened(file)
         found = _recognised(opened, file.name, source)
         reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
         if reader is None:
             reader = ReportReader(found, most=most)
             readers.append((found, reader))
+        seen[file.content] = reader
         reader.add(file, opened)
     return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
 

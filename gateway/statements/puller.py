@@ -257,6 +257,9 @@ class StatementPuller:
         report = reader.report(account=pull.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
             await self._table.put(report.statement, actor=PULLER)
+        if report.repeated:
+            extra = {"pull": pull.name, "rows": report.repeated, "first": report.repeated_named[0]}
+            _log.warning("pages of a statement overlap: rows that came again are counted once", extra=extra)
         kept["damaged"] += report.damaged
         kept["named"] = kept["named"] or next(iter(report.named), "")
 

@@ -169,6 +169,9 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         "read": report.read,
         "damaged": report.damaged,
         "damaged_rows": list(report.named),
+        "repeated": report.repeated,
+        "repeated_rows": list(report.repeated_named),
+        "equal": report.equal,
     }
     if statement is None or outcome is None:
         return {**shown, "account": "", "from": None, "to": None, "rows": 0, "days": 0, "days_new": 0,

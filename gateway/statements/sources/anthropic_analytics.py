@@ -29,7 +29,7 @@ def _rows(document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Ma
             refreshed = moment(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
         for place, row in enumerate(objects(page.get("data"), "data"), start=1):
-            with cells.row(f"page {number}, row {place}"):
+            with cells.row(f"page {number}, row {place}", row, once=True):
                 cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
                 group = inner(row, "group")
                 if text(group, "rbac_group_id") is not None:

@@ -92,7 +92,7 @@ def model_of(resource: str | None, service: str | None, usage_type: str) -> str 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
             _add_line(row, cells)
 
 
@@ -147,7 +147,7 @@ def _read_document(document: Document, cells: Cells) -> None:
                 cells.cover(moment(period, "Start"), moment(period, "End"))
                 groups = objects(result.get("Groups"), "Groups")
             for each, group in enumerate(groups, start=1):
-                with cells.row(f"{where}, group {each}"):
+                with cells.row(f"{where}, group {each}", (names, result.get("TimePeriod"), group), once=True):
                     _add_group(group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells)
 
 

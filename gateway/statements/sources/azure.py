@@ -32,7 +32,7 @@ _NO_MODEL = frozenset({
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row):
             _add(row, cells)
 
 

@@ -28,7 +28,7 @@ _CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purcha
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row):
             _add(row, cells)
 
 

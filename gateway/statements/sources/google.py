@@ -36,13 +36,13 @@ def _is_document(document: Document) -> bool:
 
 def _read_document(document: Document, cells: Cells) -> None:
     for place, row in enumerate(_rows(document), start=1):
-        with cells.row(f"row {place}"):
+        with cells.row(f"row {place}", row):
             _add(row, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row):
             _add(_nested(row), cells)
 
 

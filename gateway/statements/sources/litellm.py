@@ -36,14 +36,18 @@ def _read_document(document: Document, cells: Cells) -> None:
     for page in document.pages():
         objects(page.get("data"), "data")
     for place, row in enumerate(_rows(document), start=1):
-        with cells.row(f"row {place}"):
+        with cells.row(f"row {place}", row, once=_has_id(row)):
             _add(row, inner(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row, once=_has_id(row)):
             _add({**row, "startTime": row.get("starttime")}, {}, cells)
+
+
+def _has_id(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("request_id") or row.get("id"))
 
 
 def _add(row: Mapping[str, Any], metadata: Mapping[str, Any], cells: Cells) -> None:

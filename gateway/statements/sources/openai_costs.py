@@ -39,7 +39,7 @@ def _read_document(document: Document, cells: Cells) -> None:
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row):
             start, end = moment(row, "start_time"), moment(row, "end_time")
             cells.cover(start, end)
             account = text(row, "organization_id")

@@ -31,7 +31,7 @@ def _read_document(document: Document, cells: Cells) -> None:
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row):
             start, end = moment(row, "start_time"), moment(row, "end_time")
             cells.cover(start, end)
             if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:

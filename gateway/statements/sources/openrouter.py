@@ -26,13 +26,13 @@ def _is_document(document: Document) -> bool:
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for place, row in enumerate(objects(page.get("data"), "data"), start=1):
-            with cells.row(f"page {number_}, row {place}"):
+            with cells.row(f"page {number_}, row {place}", row, once=bool(row.get("endpoint_id"))):
                 _add(row, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
-        with cells.row(f"line {line}"):
+        with cells.row(f"line {line}", row, once=bool(row.get("endpoint_id"))):
             _add(row, cells)
 
 

@@ -203,3 +203,58 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
     [report] = read_reports([file], source=None, account=None, most=100)
     assert (report.statement, 2) == (None, report.damaged)
     assert "timePeriod" in report.named[0]
+
+
+# Whose rows have an id, or are the only one of their bucket and group; others may honestly be equal.
+COUNTED_ONCE = frozenset({
+    "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",
+    "github_copilot", "litellm_spend_logs", "openai_costs", "openai_usage", "openai_usage_embeddings",
+    "openrouter_activity",
+})  # fmt: skip
+
+
+def twice(path: Path) -> bytes:
+    """The same page, or the same rows, once more in one file."""
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        return b"[" + content + b"," + content + b"]"
+    head, *lines = content.splitlines(keepends=True)
+    return content + b"".join([head, *lines] if path.suffix == ".ndjson" else lines)
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_what_stands_twice_is_told(path: Path) -> None:
+    """And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal."""
+    [once], [again] = reports(path.read_bytes(), source=path.parent.name), reports(twice(path), source=path.parent.name)
+    assert once.statement is not None
+    assert again.statement is not None
+    assert (0, 0) == (once.repeated, once.equal)
+    if path.suffix == ".json" and path.parent.name in COUNTED_ONCE:
+        assert again.repeated > 0 == again.equal
+        assert again.repeated == len(again.repeated_named)
+        assert set(once.statement.rows) == set(again.statement.rows)
+    else:
+        assert again.equal > 0 == again.repeated
+    [file] = reports(path.read_bytes(), path.read_bytes(), source=path.parent.name)
+    assert ("1: the whole file",) == file.repeated_named
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_lines_with_an_id_count_once(files: int) -> None:
+    """Within a file and over the part files of an export; another line of the same id is another line."""
+    head, *lines = CUR.read_text().splitlines()
+    first, second = (
+        "\n".join([f"identity_line_item_id,{head}", *(f"id{place},{line}" for place, line in enumerate(lines))])
+        for _ in range(2)
+    )
+    second = second.partition("\n")[2] if files == 1 else second + "\n"
+    contents = [f"{first}\n{second}".encode()] if files == 1 else [first.encode(), second.encode()]
+    [once], [again] = reports(first.encode()), reports(*contents)
+    assert once.statement is not None
+    assert again.statement is not None
+    assert set(once.statement.rows) == set(again.statement.rows)
+    assert again.repeated > 0 == again.equal
+    one_id = "\n".join([f"identity_line_item_id,{head}", *(f"id,{line}" for line in lines)])
+    [apart] = reports(one_id.encode())
+    assert apart.statement is not None
+    assert (0, set(once.statement.rows)) == (apart.repeated, set(apart.statement.rows))

@@ -88,3 +88,13 @@ def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
         click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
         for row in each["damaged_rows"]:
             click.echo(f"    {printable(row)}", err=True)
+    if each["repeated_rows"]:
+        click.echo(f"  {each['repeated']} rows came again and are counted once:", err=True)
+        for row in each["repeated_rows"]:
+            click.echo(f"    {printable(row)}", err=True)
+    if each["equal"]:
+        click.echo(
+            f"  {each['equal']} rows are equal to others, have no id, and are counted: look whether the export has "
+            "them twice",
+            err=True,
+        )
