@@ -48,7 +48,7 @@ MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
 # Families whose counters leave the cache out of the input, or the reasoning out of the output; here both are inside.
-_CACHE_APART = ("claude_code.", "cline.", "cursor.", "opencode.")
+_CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})

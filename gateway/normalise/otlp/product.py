@@ -204,6 +204,9 @@ class LogEvent:
     timed: bool = True  # its duration_ms is that of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
     adds_to_call: bool = False  # to that of another event: its own id is not the call's
+    error_type: str | None = None  # where the event's name says it
+    # Names, own and other, of one failure that two events tell (spool.identity).
+    links: Callable[[Attributes], tuple[tuple[bytes, bytes], ...]] = lambda attributes: ()
 
 
 class LogTwins(Protocol):
@@ -233,6 +236,7 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
+    has_two_names: bool = False  # its sender counts the same under another one: of one meter the first to come counts
     model: Names = ()  # before those of the conventions
     repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
 
@@ -276,6 +280,7 @@ class Product:
     user: Names | None = None  # None: the names that every product may use
     session: Names | None = None
     tags: Mapping[str, Names] = field(default_factory=dict)
+    no_tags: Names = ()  # values of these tags that say nothing
     installation: str | None = None  # a random id: tag `device` unless it is what the user is known by
 
     # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.

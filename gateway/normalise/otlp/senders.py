@@ -88,7 +88,7 @@ def _add_product_tags(
         value = semconv.first_text(attributes, names)
         if value is None:
             value = semconv.first_text(of_resource, names)
-        if value is not None:
+        if value is not None and value not in product.no_tags:
             left_out += not tag_rules.put(tags, tag, value)
     if product.installation is not None:
         installation = values.text(attributes.get(product.installation))

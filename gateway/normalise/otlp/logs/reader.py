@@ -116,6 +116,8 @@ class LogReader:
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             identity = identity._replace(also=(of_call_id(product.source, call_id),))
+        if links := event.links(attributes):
+            identity = identity._replace(links=links)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
 
@@ -147,7 +149,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         response_model=semconv.first_text(attributes, dialect.response_model),
         cost=cost,
         status="error" if failed else "ok",
-        error_type=semconv.error_type(attributes) if failed else None,
+        error_type=(event.error_type or semconv.error_type(attributes)) if failed else None,
     )
     set_counts(call, tokens)
     shape = shape_of(attributes)

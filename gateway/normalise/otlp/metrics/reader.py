@@ -104,20 +104,20 @@ class PointReader:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == token_types.TOTAL:
             self._merge(point, "repeats the sum of the other types of tokens")
-        elif self._is_repeated(point, token_type):
+        elif self._is_repeated(point, family, token_type):
             self._merge(point, "repeats what the same meter counts under another name")
         else:
             self._keep(point, product, family, token_type)
 
-    def _is_repeated(self, point: Point, token_type: str | None) -> bool:
+    def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
         """Whether the meter counts these tokens in the other of two families: the first to come counts."""
-        if token_type is None or (point.name != TOKEN_USAGE and not point.name.startswith(INFERENCE_USAGE)):
+        name = _one_of_two(point.name, family)
+        if token_type is None or name is None:
             return False
         meter = (point.resource, point.scope)
         if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
             self._meter, self._counted_by = meter, {}
-        family = TOKEN_USAGE if point.name == TOKEN_USAGE else INFERENCE_USAGE
-        return self._counted_by.setdefault(token_type, family) != family
+        return self._counted_by.setdefault(token_type, name) != name
 
     def _keep(self, point: Point, product: Product, family: MetricFamily, token_type: str | None) -> None:
         value: int | Decimal
@@ -147,6 +147,13 @@ class PointReader:
             record.end_time = point.time or None
             why = {"value": f"delta of {point.name}"}
             self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
+
+
+def _one_of_two(name: str, family: MetricFamily) -> str | None:
+    """The name of a family of which its sender may have two; None for others."""
+    if name == TOKEN_USAGE or family.has_two_names:
+        return name
+    return INFERENCE_USAGE if name.startswith(INFERENCE_USAGE) else None
 
 
 def _sender(point: Point) -> Product:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
-from gateway.normalise.otlp.model import LogRecord, Span
+from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
     AttributeShape,
@@ -16,7 +16,8 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.reading import operations
+from gateway.normalise.reading import operations, values
+from spool.identity import of_call_id
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -55,10 +56,46 @@ _TOKENS = TokenNames(
 )
 _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
+
+
+def _names_request(attributes: Attributes) -> bool:
+    return values.text(attributes.get("request_id")) is not None
+
+
+def _names_prompt(attributes: Attributes) -> bool:
+    return bool(_ends_of_prompt(attributes))
+
+
+def _of_error(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+    """The first error of a prompt whose retries were exhausted is that exhaustion."""
+    return _ends_of_prompt(attributes)
+
+
+def _of_exhaustion(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple([(own, other) for other, own in _ends_of_prompt(attributes)])
+
+
+def _ends_of_prompt(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+    """The names of a prompt's failure, as its errors and as the end of its retries; none without both ids."""
+    session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
+    if session is None or prompt is None:
+        return ()
+    failed, exhausted = (of_call_id(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted"))
+    return ((failed, exhausted),)
+
+
 _LOGGED = LogDialect(tokens=_TOKENS, without_cache=True, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_LOGGED),
-    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
+    # Of the call that its id names, which was billed.
+    "claude_code.api_refusal": LogEvent(
+        dialect=_LOGGED, failed=True, error_type="refusal", adds_to_call=True, is_call=_names_request
+    ),
+    # Of the last error of its prompt, or of one that was not told.
+    "claude_code.api_retries_exhausted": LogEvent(
+        dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_of_exhaustion
+    ),
 }
 
 _NO_CALLS = (
@@ -72,7 +109,10 @@ PRODUCT = Product(
     services=("claude-code", "claude-code-desktop"),
     kinds=(Kind(attribute="span.type"),),
     user=("user.account_uuid", "user.account_id", "user.id"),
-    tags={name: (name,) for name in ("query_source", "effort", "speed")},
+    tags={
+        **{name: (name,) for name in ("query_source", "effort", "speed")},
+        **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},  # may be masked
+    },
     installation="user.id",
     spans=SpanDialect(
         operation=_operation,

@@ -50,6 +50,7 @@ PRODUCT = Product(
     events={
         "codex.sse_event": LogEvent(dialect=_LOGGED, timed=False, is_call=_is_completed),
         "codex.api_request": LogEvent(dialect=_LOGGED, failed=True, is_call=_has_failed),
+        "codex.websocket_request": LogEvent(dialect=_LOGGED, failed=True, is_call=_has_failed),
     },
     event_beginnings=("codex.",),
     no_calls=("codex.conversation_starts", "codex.user_prompt", "codex.tool_decision", "codex.tool_result"),

@@ -115,6 +115,8 @@ PRODUCT = Product(
     },
     event_beginnings=("gemini_cli.",),
     no_calls=("gemini_cli.chat_compression",),
+    tags={"agent": ("role",)},
+    no_tags=("main",),
     twins=GeminiTwins,
     metrics={
         "gemini_cli.token.usage": MetricFamily(

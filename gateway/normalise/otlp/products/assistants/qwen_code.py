@@ -26,6 +26,7 @@ PRODUCT = Product(
         "qwen-code.api_response": LogEvent(dialect=_LOGGED),
         "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True),
     },
+    tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),
     metrics={
         "qwen-code.token.usage": MetricFamily(

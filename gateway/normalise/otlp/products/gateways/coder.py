@@ -1,0 +1,39 @@
+"""Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.token_types import (
+    CACHE_READ,
+    CACHE_WRITE,
+    INPUT_UNCACHED,
+    OUTPUT,
+    REASONING,
+    TOTAL,
+)
+from gateway.normalise.otlp.product import MetricFamily, Product
+
+_TYPES = {
+    "input": INPUT_UNCACHED,
+    "output": OUTPUT,
+    "cache_read_input": CACHE_READ,
+    "cache_write_input": CACHE_WRITE,
+    "cache_creation_input": CACHE_WRITE,
+    "completion_reasoning": REASONING,
+    "prompt_audio": "audio",
+    "completion_audio": "audio",
+    # Parts that are counted above.
+    "prompt_cached": TOTAL,
+    "completion_accepted_prediction": TOTAL,
+    "completion_rejected_prediction": TOTAL,
+}
+_TOKENS = MetricFamily(type_keys=("type",), types=_TYPES, repeats_calls=True, has_two_names=True)
+
+PRODUCT = Product(
+    source="coder",
+    user=("initiator_id",),
+    tags={"client": ("client",)},
+    # Until 2.37 it counts under its former name, too.
+    metrics={
+        f"coder_{name}_tokens{total}": _TOKENS for name in ("ai_gateway", "aibridged") for total in ("", "_total")
+    },
+)

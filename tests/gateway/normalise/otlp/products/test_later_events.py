@@ -1,0 +1,92 @@
+"""Events, tags and counters that later releases of known senders brought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.record import Inference, UsageMetric
+from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
+
+CLAUDE: dict[str, Any] = {"resource": {"service.name": "claude-code"}, "scope": "com.anthropic.claude_code.events"}
+CODEX: dict[str, Any] = {"resource": {"service.name": "codex_cli_rs"}, "scope": "codex_otel"}
+
+
+def only(attributes: dict[str, Any], **how: Any) -> Inference:
+    (record,) = read_logs(log(attributes, **how)).records
+    assert isinstance(record, Inference)
+    return record
+
+
+def test_a_refusal_has_the_id_of_its_request() -> None:
+    """The request was billed; without an id a refusal is of no call that is known."""
+    refusal = {"event.name": "api_refusal", "request_id": "req_011CAbCdEfGhIjKlMnOp", "model": "claude-sonnet-5"}
+    request = {**refusal, "event.name": "api_request", "input_tokens": 5, "output_tokens": 1, "cost_usd": 0.1}
+    outcome = read_logs(log(request, **CLAUDE), log(refusal, **CLAUDE))
+    assert 1 == len({identity.id for identity in outcome.identities})
+    record = only(refusal, **CLAUDE)
+    assert ("error", "refusal", None) == (record.status, record.error_type, record.input_tokens)
+    del refusal["request_id"]
+    assert {NOT_AI: 1} == dict(read_logs(log(refusal, **CLAUDE)).ignored)
+
+
+def test_skills_and_plugins_are_tags() -> None:
+    """As far as their names are told."""
+    named = {"agent.name": "Explore", "skill.name": "pdf", "plugin.name": "p", "mcp_server.name": "jira"}
+    record = only({"event.name": "api_request", "input_tokens": 5, **named}, **CLAUDE)
+    assert {"agent": "Explore", "skill": "pdf", "plugin": "p", "mcp_server": "jira"} == {
+        name: value for name, value in record.tags.items() if name != "service"
+    }
+
+
+@pytest.mark.parametrize(("status", "calls"), [(429, 1), ("503", 1), (101, 0), (None, 0)])
+def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: int) -> None:
+    """One that did not is told by the event of its answer."""
+    said = {"event.name": "codex.websocket_request", "http.response.status_code": status, "model": "gpt-6-sol"}
+    outcome = read_logs(log({name: value for name, value in said.items() if value is not None}, **CODEX))
+    assert (calls, 1 - calls) == (len(outcome.records), outcome.ignored[NOT_AI])
+
+
+@pytest.mark.parametrize(
+    ("event", "service", "said", "agent"),
+    [
+        ("gemini_cli.api_response", "gemini-cli", {"role": "main"}, None),
+        ("gemini_cli.api_response", "gemini-cli", {"role": "codebase_investigator"}, "codebase_investigator"),
+        ("qwen-code.api_response", "qwen-code", {"subagent_name": ""}, None),
+        ("qwen-code.api_response", "qwen-code", {"subagent_name": "tester"}, "tester"),
+    ],
+)
+def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str], agent: str | None) -> None:
+    """The main one has no name."""
+    record = only(
+        {"event.name": event, "model": "m", "input_token_count": 1, **said}, resource={"service.name": service}
+    )
+    assert agent == record.tags.get("agent")
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
+    """Under its present and its former name at once, and parts of the prompt again."""
+    said = {"client": "claude", "initiator_id": "u-1", "model": "claude-sonnet-5", "provider": "anthropic"}
+    points = [
+        point(f"coder_{name}_tokens_total", 5, {**said, "type": type})
+        for name in ("ai_gateway", "aibridged")
+        for type in ("input", "cache_read_input", "prompt_cached")
+    ]
+    outcome = read_points(*points, options=Options(counted=frozenset(["coder"] if counted else [])))
+    assert {MERGED: 4} == dict(outcome.ignored)
+    found = [one for one in outcome.records if isinstance(one, UsageMetric)]
+    assert [("coder", "input_uncached", "u-1", not counted), ("coder", "cache_read", "u-1", not counted)] == [
+        (one.source, one.token_type, one.user, one.shadow) for one in found
+    ]
+    assert {"client": "claude"} == found[0].tags
+    assert not outcome.unrecognised
+
+
+def test_the_former_name_alone_is_read() -> None:
+    """Releases before 2.35 have no other."""
+    outcome = read_points(point("coder_aibridged_tokens_total", 5, {"type": "output", "model": "m"}))
+    assert 1 == len(outcome.records)

@@ -1,0 +1,58 @@
+"""Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+from tests.gateway.normalise.otlp.items import NOW, SECOND
+from tests.gateway.normalise.otlp.payloads import attribute
+from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
+
+BILLED = "req_011CAbCdEfGhIjKlMnOp"
+
+
+def event(name: str, **said: Any) -> Request:
+    said = {"event.name": name, "session.id": "s-1", "prompt.id": "p-1", "model": "claude-sonnet-5", **said}
+    record = {
+        "timeUnixNano": str(NOW + said.pop("at", 1) * SECOND),
+        "body": {"stringValue": f"claude_code.{name}"},
+        "attributes": [attribute(key, value) for key, value in {**said}.items()],
+    }
+    resource = {"attributes": [attribute("service.name", "claude-code")]}
+    scopes = [{"scope": {"name": "com.anthropic.claude_code.events"}, "logRecords": [record]}]
+    return Request("otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode())
+
+
+def every_order(*requests: Request) -> list[list[Row]]:
+    """The records, with each request told twice and with stops in between."""
+    found = []
+    for order in permutations(requests):
+        found += [told_in_memory(order * 2)[0], told_on_disk(order * 2, [True])[0]]
+    return found
+
+
+def test_a_refused_call_keeps_its_tokens() -> None:
+    """It was billed, and is an error."""
+    request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
+    for rows in every_order(request, event("api_refusal", request_id=BILLED)):
+        assert [("error", "refusal", 40, "0.01")] == [
+            (row["status"], row["error_type"], row["input_tokens"], row["cost"]) for row in rows
+        ]
+
+
+def test_the_end_of_retries_is_the_error_of_its_prompt() -> None:
+    """Further errors of the prompt are calls of their own."""
+    errors = [event("api_error", status_code=529, at=at, **{"event.sequence": at}) for at in (1, 2)]
+    exhausted = event("api_retries_exhausted", status_code=529, total_attempts=11, at=3)
+    for rows in every_order(errors[0], exhausted):
+        assert ["529"] == [row["error_type"] for row in rows]
+    for rows in every_order(*errors, exhausted):
+        assert ["529"] * 2 == [row["error_type"] for row in rows]
+
+
+def test_the_end_of_retries_alone_is_an_error() -> None:
+    """Where the events of the errors were lost."""
+    (rows, *_) = every_order(event("api_retries_exhausted", status_code=529))
+    assert ["error"] == [row["status"] for row in rows]
