@@ -68,6 +68,11 @@ def show_page(
         show_json(payload)
         return
     show_table(payload[root], columns)
+    show_cursor(payload)
+
+
+def show_cursor(payload: Mapping[str, Any]) -> None:
+    """Says on the standard error how the list goes on, if it does."""
     pagination = payload["pagination"]
     cursor = pagination["cursor"]
     if cursor["has_next"]:

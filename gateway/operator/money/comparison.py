@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 
 from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS, baseline_of, compare
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.requests import Result
-from gateway.operator.money.report import query_of, top_of
+from gateway.operator.money.report import MAX_TOP, query_of, top_of
+from gateway.operator.money.row_pages import PAGING, enveloped
 from gateway.operator.money.visible import known_dimensions, named_dimensions
 from gateway.operator.requests import OperatorRequest
 from spool.ledger import money
 from spool.record import moment
 
 REPEATED = ("by", "where")
-ONCE = ("from", "to", "range", "view", "tz", "against", "top")
+ONCE = ("from", "to", "range", "view", "tz", "against", "top", *PAGING)
 
 
 async def comparison(request: OperatorRequest[None]) -> Result:
@@ -27,12 +29,24 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     services, given = request.services, request.http.query
     ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = await query_of(request, await known_dimensions(request))
+    known = await known_dimensions(request)
+    query = await query_of(request, known)
     baseline = baseline_of(query, given.get("against", PREVIOUS), services.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
     found = await compare(ledger, query, baseline, top=top)
     whole = await ledger.whole_since()
     since = min(query.since, baseline.since)
+    drivers = list(enumerate(found.drivers))
+    page = await enveloped(
+        request,
+        drivers,
+        show=lambda driver: {**dict(zip(query.group_by, driver[1].group, strict=True)), **_shown(driver[1])},
+        place=itemgetter(0),
+        identity=lambda _: "",
+        query=query,
+        dimensions=known,
+        most=MAX_TOP + 2,
+    )
     return {
         "comparison": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
@@ -40,8 +54,8 @@ async def comparison(request: OperatorRequest[None]) -> Result:
             "names": {each.name: each.label for each in await named_dimensions(request)},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },
-        "rows": [{**dict(zip(query.group_by, each.group, strict=True)), **_shown(each)} for each in found.drivers],
         "total": _shown(found.total),
+        **page,
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,6 +20,7 @@ from gateway.comparison.comparing import PREVIOUS
 from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
 from gateway.operator.money.kept_groups import MONEY, fitting, largest
+from gateway.operator.money.row_pages import PAGING, enveloped
 from gateway.operator.money.visible import named_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.csv_cells import csv_pieces
@@ -38,7 +39,7 @@ PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 REPEATED = ("by", "where", "show")
-ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format")
+ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format", *PAGING)
 FORMATS = ("json", "csv")
 MAX_TOP = 1000
 
@@ -66,7 +67,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     `whole_since` is given where sums of the report may lack records that were gone before they were counted. `total`
     is over all rows; a period of the time before that has no counterpart is in it alone. A period of `cut_periods` is
     one that the question begins or ends in. JSON has at most answers.max_rows: where there are more, `truncated` says
-    that groups were added up as OTHER; CSV has all of them.
+    that groups were added up as OTHER; CSV has all of them. Rows are in the envelope of every list.
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
@@ -82,9 +83,9 @@ async def report(request: OperatorRequest[None]) -> Result:
     before = [] if previous is None else await ledger.costs(previous)
     whole = await ledger.whole_since()
     since = (previous or query).since
-    most = None if question.as_csv else request.services.answers().max_rows
-    answer = await asyncio.to_thread(_answer, question, now, before, most)
-    payload: dict[str, Any] = {
+    max_rows = request.services.answers().max_rows
+    answer = await asyncio.to_thread(_answer, question, now, before, None if question.as_csv else max_rows)
+    beside: dict[str, Any] = {
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "per": query.granularity, "show": list(question.show), "top": question.top,
@@ -94,14 +95,25 @@ async def report(request: OperatorRequest[None]) -> Result:
             "cut_periods": [start.isoformat() for start in cut(query)],
             "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
-        "rows": answer.rows, "total": answer.total, "latency": answer.latency,
+        "total": answer.total, "latency": answer.latency,
     }  # fmt: skip
     if not question.as_csv:
-        return {**payload, "rows": await asyncio.to_thread(list, answer.rows)}
+        page = await enveloped(
+            request,
+            answer.places,
+            show=answer.show,
+            place=lambda place: place[0],
+            identity=_identity,
+            query=question.query,
+            dimensions=known,
+            most=max_rows,
+        )
+        return {**beside, **page}
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if since.timestamp() < whole:
         headers[WHOLE_SINCE] = moment(whole)
-    return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
+    rows = csv_rows({**beside, "rows": map(answer.show, answer.places)})
+    return Pieces(pieces=csv_pieces(rows), content_type=CSV, headers=headers)
 
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
@@ -135,6 +147,8 @@ async def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Que
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", given.get("format", "json"), FORMATS)
     check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
+    if given.get("format") == "csv" and not set(PAGING).isdisjoint(given):
+        raise Invalid("CSV has every row: leave limit and cursor out")
     measures = (*show, top_by, *_needed(show)) if show else ()
     query = replace(await query_of(request, known), measures=measures)
     return _Question(
@@ -218,9 +232,10 @@ def _zone(name: str) -> ZoneInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """`rows` are made one by one. `row_count` is how many there are before `is_truncated` made them fewer."""
+    """`show` makes the row of a place. `row_count` is how many there are before `is_truncated` made them fewer."""
 
-    rows: Iterable[dict[str, object]]
+    places: Sequence[_Place]
+    show: Callable[[_Place], dict[str, object]]
     row_count: int
     is_truncated: bool
     total: dict[str, object]
@@ -247,7 +262,8 @@ def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRo
         now, before = ([replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before))
         places = _placed_rows(question, now, before)
     return _Answer(
-        rows=(_row(question, place, *places[place]) for place in sorted(places, key=_order)),
+        places=sorted(places, key=_order),
+        show=lambda place: _row(question, place, *places[place]),
         row_count=count,
         is_truncated=kept is not None,
         total=_beside(question, total, was),
@@ -285,10 +301,17 @@ def _row(question: _Question, place: _Place, now: Sequence[CostRow], before: Seq
     return {**period, **dict(zip(query.group_by, group, strict=True)), **_beside(question, row, was)}
 
 
-def _order(place: _Place) -> tuple[int, bool, Sequence[str]]:
+def _order(place: _Place) -> tuple[int, str]:
     """By period, then by group, the other groups last."""
-    index, group = place
-    return index, bool(group) and set(group) == {OTHER}, [value or "" for value in group]
+    return place[0], _identity(place)
+
+
+def _identity(place: _Place) -> str:
+    """Of a row within its period, as text that sorts: unknown values first, the other groups last."""
+    group = place[1]
+    is_rest = bool(group) and set(group) == {OTHER}
+    unknown = "".join("0" if value is None else "1" for value in group)
+    return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
 def _beside(question: _Question, row: CostRow, was: CostRow | None) -> dict[str, object]:

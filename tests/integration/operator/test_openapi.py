@@ -44,7 +44,7 @@ def test_a_call_names_the_permission_set_that_it_needs() -> None:
 def test_what_may_be_left_out_is_not_required() -> None:
     """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
     report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}
-    once = {"from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format"}
+    once = {"from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format", "limit", "cursor"}
     assert once | {"by", "where", "show"} == set(report)
     assert not any(each.get("required") for each in report.values())
     assert {"by", "where", "show"} == {name for name, each in report.items() if each["schema"]["type"] == "array"}

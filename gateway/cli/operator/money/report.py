@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import show_cursor
 from gateway.cli.output import show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS
@@ -60,6 +61,8 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
 @click.option("--top-by", type=Choice(SUMS), help="What makes a group large; default: cost.")
 @click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join(MEASURES)}.")
 @click.option("--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds.")
+@click.option("--limit", type=click.IntRange(1), help="Rows per page; default: all. The total is that of all rows.")
+@click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page of the same report.")
 @click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
 @with_client
@@ -77,6 +80,8 @@ def report(
     **once: Any,
 ) -> None:
     """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
+    if form == "csv" and (once["limit"] or once["cursor"]):
+        raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
     if against is not None and (show or compare or latency or once["per"] or once["top_by"] or form == "csv"):
         raise click.UsageError("--against goes without --per, --compare, --top-by, --show, --latency and --csv")
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
@@ -103,12 +108,14 @@ def report(
         return
     if against is not None:
         _show_change(payload)
+        show_cursor(payload)
         return
     warn_of_lacking(payload["report"]["whole_since"])
     _show(payload, payload["report"]["show"] if show else shown)
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
         click.echo(f"of {rows:,} rows the largest groups are shown, the others as {OTHER}; --csv has all", err=True)
+    show_cursor(payload)
 
 
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:

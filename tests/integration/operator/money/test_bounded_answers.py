@@ -135,3 +135,41 @@ async def test_a_cut_period_is_the_same_period(server: OperatorServer, granulari
     assert spent(part["rows"]) == spent(whole["rows"]) - 5 * USERS
     hours = FIRST.timestamp() + 5 * HOUR_S
     assert hours > datetime.fromisoformat(first).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/report", TEN_HOURS),
+        ("/report", {"by": "user,team", "range": "mtd"}),
+        ("/comparison", {"by": "user", "top": "20"}),
+    ],
+)
+async def test_rows_come_in_the_envelope_of_every_list(
+    server: OperatorServer, path: str, query: dict[str, str]
+) -> None:
+    """All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them."""
+    whole = await ask(server, path, **query)
+    assert {"rows", "pagination", "filtering", "sorting", "total"} <= whole.keys()
+    count = len(whole["rows"])
+    pages = {"page_count": 1, "item_count": count, "total_count": count}
+    assert pages == {name: whole["pagination"][name] for name in pages}
+    rows, cursor = [], None
+    while True:
+        page = await ask(server, path, **query, **({"cursor": cursor} if cursor else {"limit": "7"}))
+        rows += page["rows"]
+        assert (count, whole["total"]) == (page["pagination"]["total_count"], page["total"])
+        if (cursor := page["pagination"]["cursor"]["next_cursor"]) is None:
+            break
+        last = cursor
+    assert whole["rows"] == rows
+    other = await server.ask("GET", f"{path}?{urlencode({**query, 'where': 'team=x', 'cursor': last})}")
+    assert (400, "invalid_cursor") == other.error[:2]
+
+
+async def test_filters_of_a_report_are_told(server: OperatorServer) -> None:
+    """As lists tell theirs; CSV has every row, so it has no pages."""
+    told = await ask(server, "/report", where="user!=dear", by="user", range="mtd")
+    assert {"user!": ["dear"]} == told["filtering"]["current"]
+    assert "user" in {each["field"] for each in told["filtering"]["available"]}
+    assert 400 == (await server.ask("GET", "/report?format=csv&limit=5")).status
