@@ -26,6 +26,8 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.observers import Observers
+from gateway.normalise.formats.list import BY_NAME as FORMATS_BY_NAME
+from gateway.normalise.otlp.products import PRODUCTS
 from gateway.operator.insights import inspector
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
@@ -72,7 +74,7 @@ async def open_services(
     ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is remembered:
     opening again salvages.
     """
-    metrics = Metrics()
+    metrics = Metrics({*FORMATS_BY_NAME, *(product.source for product in PRODUCTS)})
     observers = Observers([metrics, observer]) if observer else metrics
     is_agent = local is not None
     async with AsyncExitStack() as stack:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
-from spool.log.books import LEFT_OUT
+from spool.log.books import CONFLICT, LEFT_OUT
 from spool.log.values import Commit
 from spool.record import TOPICS
 
@@ -28,7 +28,7 @@ ANSWER_S = 5.0  # of the storage; Prometheus waits for ten
 LAG_EVERY_S = 0.1
 LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
 
-MAX_DETAILS = 500  # sources and reasons that have a series of their own
+MAX_DETAILS = 500  # of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
 OTHER = "other"
 
 # term of a commit -> (metric, the label beside topic, help)
@@ -60,9 +60,13 @@ class _Registry(CollectorRegistry):
 
 
 class Metrics:
-    """Implements spool.log.protocols.Observer; every method returns at once."""
+    """
+    Implements spool.log.protocols.Observer; every method returns at once.
 
-    def __init__(self) -> None:
+    `sources` are those that Tollhouse itself names: they have their series whatever senders name.
+    """
+
+    def __init__(self, sources: Collection[str] = ()) -> None:
         registry = self.registry = _Registry()
         ProcessCollector(registry=registry)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
@@ -90,7 +94,8 @@ class Metrics:
         self._bodies = counter("tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"])
         self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
         self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
-        self._details: set[str] = set()
+        self._sources = frozenset(sources)
+        self._details: dict[str, set[str]] = {}  # by kind
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
         self._snapshot = SnapshotCollector()
@@ -134,15 +139,17 @@ class Metrics:
                 self._left_out.labels(topic).inc(n)
             counter = self._records.get(term)
             if counter is not None and n > 0:
-                labels = (topic, self._bounded(detail)) if _TERMS[term][1] else (topic,)
+                label = _TERMS[term][1]
+                labels = (topic, self._bounded("pair" if term == CONFLICT else label, detail)) if label else (topic,)
                 counter.labels(*labels).inc(n)
 
-    def _bounded(self, detail: str) -> str:
+    def _bounded(self, kind: str, detail: str) -> str:
         """A source may be named by a sender, and every new name costs a series for good."""
-        if detail not in self._details:
-            if len(self._details) >= MAX_DETAILS:
+        known = self._details.setdefault(kind, set())
+        if detail not in known and detail not in self._sources:
+            if len(known) >= MAX_DETAILS:
                 return OTHER
-            self._details.add(detail)
+            known.add(detail)
         return detail
 
     def requests(self, endpoint: str, status: int | str) -> None:

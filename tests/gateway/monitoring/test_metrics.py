@@ -116,6 +116,22 @@ def test_sources_that_senders_name_are_bounded() -> None:
     assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
 
 
+def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
+    """Nor do they take the places of reasons, or of pairs of sources that disagree."""
+    metrics = Metrics(["litellm"])
+    made_up = {("ai-telemetry", "accepted", f"source-{number}"): 1 for number in range(MAX_DETAILS + 1)}
+    own = {
+        ("ai-telemetry", "accepted", "litellm"): 3,
+        ("ai-telemetry", "conflict", "otel/litellm"): 4,
+        ("ai-telemetry", "rejected", "malformed"): 5,
+    }
+    for terms in (made_up, own):
+        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    told = {dict(labels).get("source") or dict(labels).get("reason"): n for (_, labels), n in read.items()}
+    assert (3, 4, 5) == (told["litellm"], told["otel/litellm"], told["malformed"])
+
+
 def test_routes_and_space_are_read_when_asked() -> None:
     """Queues and space come from the snapshot, the state of a route as one series per state."""
     read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
