@@ -55,6 +55,12 @@ class Case:
     days: tuple[int, ...] = ()
     precision: Mapping[int, int] = field(default_factory=dict)
 
+    def is_rounded(self, entry: Entry) -> bool:
+        """Whether what is left of a rate is at most half of the last digit of each of its lines."""
+        _, cell, meter = entry
+        digit = self.precision.get(cell.day, 0)
+        return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(1, self.split.lines.get((cell, meter), 0))
+
     def models(self) -> list[str]:
         return sorted({cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)})
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from gateway.reconciliation.cells import Split
+from gateway.reconciliation.sides import Cell
 
 SAME = Decimal("0.005")  # ratios that are this near are one
+MOST_SETS = 3  # of days at prices of their own, that of the other days with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,39 @@ class RateSeries:
 
 def of_model(split: Split, model: str, meters: Collection[str]) -> dict[str, RateSeries]:
     """The series of some meters of a model, those that a statement bills."""
+    return of_cells(split, {cell for cell, _ in split.worth if cell.model == model}, meters)
+
+
+def of_cells(split: Split, cells: Collection[Cell], meters: Collection[str]) -> dict[str, RateSeries]:
+    """The series of some meters over some cells, those that a statement bills."""
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
-        if cell.model != model or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
+        if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
             continue
         paid, values, sold = sums.setdefault(meter, (defaultdict(int), defaultdict(int), defaultdict(int)))
         paid[cell.day] += split.paid[cell, meter]
         values[cell.day] += worth
         sold[cell.day] += split.sold[cell, meter]
     return {meter: RateSeries(*each) for meter, each in sums.items()}
+
+
+def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
+    """
+    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at most.
+
+    Empty if the days are of more kinds, or if a set is one day that one kind of token alone sets apart.
+    """
+    found: list[tuple[list[int], dict[str, Decimal]]] = []
+    for day in sorted({day for each in meters.values() for day in each.worth}):
+        ratios = {meter: each.ratio({day}) for meter, each in meters.items() if day in each.worth}
+        for days, known in found:
+            if all(meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
+                   for meter, ratio in ratios.items()):  # fmt: skip
+                days.append(day)
+                known.update({meter: ratio for meter, ratio in ratios.items() if meter not in known})
+                break
+        else:
+            found.append(([day], ratios))
+    sets = [(days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found]
+    is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
+    return [] if len(sets) > MOST_SETS or is_chance else [(days, off) for days, off in sets if off]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 
 from gateway.reconciliation.causes.regions import REGION, are_told
-from gateway.reconciliation.cells import OWN, RATE
+from gateway.reconciliation.cells import OWN, RATE, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
-from gateway.reconciliation.rate_series import SAME, RateSeries, of_model
-from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M
+from gateway.reconciliation.rate_series import SAME, RateSeries, of_cells, sets_of_days
+from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import day_text, dollars, named, per_million
 
 NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
@@ -53,43 +53,93 @@ def reported_cost(case: Case) -> Iterator[Claim]:
 
 
 def rates(case: Case) -> Iterator[Claim]:
-    """One factor for all, the steps of a large input, dearer writes, or a price that changed or is not ours."""
+    """
+    One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or was of days.
+
+    Of each model as a whole; where that has no such shape, of its keys and tiers, as far as the statement of money
+    tells them and what is left is more than it rounds.
+    """
     for model in case.models():
-        entries = [entry for entry in case.left.of(RATE) if entry[1].model == model]
-        left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-        meters = of_model(case.split, model, left)
-        ratios = {meter: days.ratio() for meter, days in meters.items()}
-        if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
+        found = [*_of_place(case, model, lambda cell: True)]
+        yield from found
+        places = {(cell.key, cell.tier) for _, cell, _ in case.left.of(RATE) if cell.model == model}
+        if found or len({(cell.key, cell.tier) for cell, _ in case.split.worth if cell.model == model}) < 2:
             continue
-        steps = {meter: days.steps() for meter, days in meters.items()}
-        constant = all(each is not None and len(each) == 1 for each in steps.values())
-        found = (
-            (_factor(ratios, are_told(case.split, model, days)) or _long_context(ratios) or _dear_writes(ratios))
-            if constant
-            else None
-        )
-        if found is None and all(each is not None for each in steps.values()):
-            found = _price(meters, steps)
-        if found is None:
-            continue
-        cause, sure, evidence = found
-        since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
-        off = [meter for meter, days in meters.items() if any(
-            abs(ratio - _ONE) > NOTHING for _, ratio in steps[meter] or ())]  # fmt: skip
+        for key, tier in sorted(places):
+            entries = [e for e in case.left.of(RATE) if e[1].model == model and (e[1].key, e[1].tier) == (key, tier)]
+            if all(map(case.is_rounded, entries)):
+                continue
+            yield from _of_place(case, model, _within(key, tier))
+
+
+def _within(key: str, tier: str) -> Callable[[Cell], bool]:
+    return lambda cell: (cell.key, cell.tier) == (key, tier)
+
+
+def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
+    """The first shape that what is left of some cells of a model has."""
+    entries = [entry for entry in case.left.of(RATE) if entry[1].model == model and is_of(entry[1])]
+    left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
+    meters = of_cells(case.split, {cell for cell, _ in case.split.worth if cell.model == model and is_of(cell)}, left)
+    ratios = {meter: days.ratio() for meter, days in meters.items()}
+    if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
+        return
+    name = _name(model, {(cell.key, cell.tier) for _, cell, _ in entries})
+    steps = {meter: days.steps() for meter, days in meters.items()}
+    if any(each is None for each in steps.values()):
+        yield from _on_days(case, name, entries, meters)
+        return
+    constant = all(each is not None and len(each) == 1 for each in steps.values())
+    cause, sure, evidence = (
+        (_factor(ratios, are_told(case.split, model, days)) or _long_context(ratios) or _dear_writes(ratios))
+        if constant
+        else None
+    ) or _price(meters, steps)
+    since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
+    off = [meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())]
+    claim = case.left.take(
+        cause,
+        [entry for entry in entries if entry[2] in off],
+        sure=sure,
+        evidence=f"{name}: {evidence}",
+        advice=_ADVICE.get(cause, _OVERRIDE),
+        since=since,
+    )
+    if claim is not None:
+        yield claim
+
+
+def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]) -> Iterator[Claim]:
+    """A claim for each set of days that has a price of its own."""
+    for days, off in sets_of_days(meters):
+        first = next(iter(off.values()))
+        alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
+        kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
+        what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
         claim = case.left.take(
-            cause,
-            [entry for entry in case.left.of(RATE) if entry[1].model == model and entry[2] in off],
-            sure=sure,
-            evidence=f"{named([model]) if model else 'all tokens'}: {evidence}",
-            advice=_ADVICE.get(cause, _OVERRIDE),
-            since=since,
+            "price_on_days",
+            [entry for entry in entries if entry[1].day in days and entry[2] in off],
+            sure=STRONG,
+            evidence=f"{name}: on {named([day_text(day) for day in days], most=31)} {what} of our price",
+            advice=_ADVICE["price_on_days"],
         )
         if claim is not None:
             yield claim
 
 
+def _name(model: str, places: set[tuple[str, str]]) -> str:
+    """What the cells have in common, in a sentence."""
+    words = [named([model]) if model else "all tokens"]
+    if len(places) == 1:
+        [(key, tier)] = places
+        words += [f"key {named([key])}"] if key else []
+        words += [f"tier {tier}"] if tier else []
+    return ", ".join(words)
+
+
 _ADVICE = {
     REGION: "Let the source report where calls are processed, so that the ledger can tell which they are.",
+    "price_on_days": "Look whether the report has the rows of these days twice, or a promotion held then.",
     "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
     "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
     "long_context": "The model has a dearer price for large inputs: a rate card has tiers for it.",

@@ -55,10 +55,10 @@ def rounding(case: Case) -> Iterator[Claim]:
     entries, lines, last = [], 0, 0
     for entry in left.of(RATE):
         _, cell, meter = entry
-        of_entry, digit = max(1, split.lines.get((cell, meter), 0)), case.precision.get(cell.day, FINEST)
-        if cell not in apart and 2 * abs(left.amounts[entry]) <= digit * of_entry:
+        if cell not in apart and case.is_rounded(entry):
             entries.append(entry)
-            lines, last = lines + of_entry, max(last, digit)
+            lines += max(1, split.lines.get((cell, meter), 0))
+            last = max(last, case.precision.get(cell.day, 0))
     if abs(sum(left.amounts[entry] for entry in entries)) > max(
         last * isqrt(lines), abs(split.billed_total) // LEAST_SHARE
     ):

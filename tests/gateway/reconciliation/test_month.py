@@ -331,3 +331,35 @@ async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str
     found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
     holds(found)
     assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
+
+
+DEAR_DAYS = {
+    "six at twice": dict.fromkeys((DAYS[3], DAYS[4], DAYS[9], DAYS[10], DAYS[11], DAYS[20]), "2"),
+    "three at half": dict.fromkeys(DAYS[12:15], "0.5"),
+    "two sets": {**dict.fromkeys(DAYS[5:8], "2"), **dict.fromkeys(DAYS[21:25], "0.7")},
+    "one day": {DAYS[17]: "2"},
+}
+
+
+@pytest.mark.parametrize("days", DEAR_DAYS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_days_at_another_price(provider: str, days: str) -> None:
+    """The same tokens at a factor that comes and goes: each set of days is named with what it came to."""
+    factors = {day: Decimal(factor) for day, factor in DEAR_DAYS[days].items()}
+    rows = [
+        msgspec.structs.replace(row, amount=row.amount * factors.get(row.start, Decimal(1)))
+        if row.unit == "usd"
+        else row
+        for row in ROWS
+    ]
+    found = reconcile(provider, rows, await count([record(call) for call in of(provider)], book()))
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert {"price_on_days"} == {claim.cause for claim in claims}
+    assert set(factors) == {day for claim in claims for day in claim.days}
+    for factor in set(factors.values()):
+        own = {day for day, each in factors.items() if each == factor}
+        planted = (factor - 1) * cost([call for call in of(provider) if call.day in own])
+        claimed = dollars(sum(claim.amount for claim in claims if set(claim.days) <= own))
+        assert abs(claimed - planted) <= abs(planted) / 50
+    assert abs(dollars(found.total.unexplained)) < Decimal("0.0001")
