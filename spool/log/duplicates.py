@@ -33,8 +33,7 @@ BATCH = 16_384  # newest ids that become runs together: a few milliseconds of so
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
 MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
 SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
-FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
-REPEATS_EVERY_S = 86_400  # and between two of them
+REPEATS_EVERY_S = 86_400  # between two looks for ids that came again beyond what a lookup covers
 
 # Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for one chance
 # in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
@@ -340,18 +339,19 @@ class _Plan:
 
 
 class RepeatedIds:
-    """How many ids are known more than once, too far apart in time for a lookup; counted now and then."""
+    """How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due_at = clock.monotonic() + FIRST_REPEATS_S
-        self.count = 0
+        self._due_at = float("-inf")
+        self._count = 0
 
-    async def count_when_due(self, index: DuplicateIndex) -> None:
+    async def count(self, index: DuplicateIndex) -> int:
         if self._clock.monotonic() >= self._due_at:
             self._due_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in index.runs()]
-            self.count = await asyncio.to_thread(count_repeats, runs)
+            self._count = await asyncio.to_thread(count_repeats, runs)
+        return self._count
 
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:

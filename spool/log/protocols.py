@@ -58,9 +58,8 @@ class ReadableLog(Protocol):
 class Log(ReadableLog, Protocol):
     """Append only, many readers."""
 
-    @property
-    def repeated_ids(self) -> int:
-        """Ids that are known more than once, too far apart in time for a lookup; counted now and then."""
+    async def repeated_ids(self) -> int:
+        """Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each process."""
         ...
 
     async def read(

@@ -94,7 +94,6 @@ class MemoryLog:
         self._carried: Counter[tuple[str, str]] = Counter()
         self._bytes = 0
         self._closing = False
-        self.repeated_ids = 0
         self.streams = MemoryStreams()
         self.billing_drops = MemoryBillingDrops()
         self.partial_reports = MemoryPartialReports()
@@ -230,6 +229,9 @@ class MemoryLog:
     def next_number(self, topic: str) -> int:
         return self._planner.next_numbers.get(topic, 1)
 
+    async def repeated_ids(self) -> int:
+        return count_repeats([run.ids for run in self._index.runs()])
+
     async def newest_number(self, topic: str) -> int:
         return self.next_number(topic)
 
@@ -297,7 +299,6 @@ class MemoryLog:
             or len(self._series) > retention.MAX_SERIES
         ):
             self._series.popitem(last=False)
-        self.repeated_ids = count_repeats([run.ids for run in self._index.runs()])
         self._trim_streams(now)
         return removed
 

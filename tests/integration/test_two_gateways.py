@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
+from gateway.operator.insights import inspector
 from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
@@ -217,3 +218,26 @@ async def test_streams_that_are_defined_twice_at_once(
     assert [200, 400, 200] == statuses
     [total] = await gateways[0].app.services.storage.streams.totals("calls")
     assert ("2", {"Region": ["eu"]}) == (total.value, total.dimensions)
+
+
+async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
+    """
+    The task may move, and an operator may have any gateway look: each finds the same, and none is gone and back again.
+    """
+    one, other = gateways
+    storage = one.app.services.storage
+    assert (await one.send(TRACES, json_traces(json_span()))).status == 200
+    await until(lambda: have_same_records(gateways, 1))
+    await storage.ledger.catch_up(storage.log)
+    await storage.ledger._change(lambda rows: rows.set_state(missed=3, settled=3))
+    found = []
+    for gateway in (one, other, one, other):
+        report = await inspector(gateway.app.services.operators).inspect()
+        registry = gateway.app.services.storage.registry
+        assert registry is not None
+        found.append((await registry.insights.found(), report.merged))
+    first, merged = found[0]
+    assert "missed_records" in {(each.finding or "").partition(":")[0] for each in first}
+    for insights, again in found[1:]:
+        assert [(each.id, each.status) for each in first] == [(each.id, each.status) for each in insights]
+        assert (0, merged.new, 0, 0) == (again.new, again.again, again.reopened, again.gone)

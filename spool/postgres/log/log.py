@@ -22,7 +22,7 @@ from spool.log import books
 from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
-from spool.log.duplicates import Whereabouts
+from spool.log.duplicates import RepeatedIds, Whereabouts
 from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.horizon import check_closed
@@ -94,6 +94,7 @@ class PostgresLog:
         self._counted = (0, 0)  # entries and bytes, when they were last asked for
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
+        self._repeated = RepeatedIds(clock)
         self._horizon = PostgresHorizon(self._clock)
         self._retention = PostgresRetention(
             database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention
@@ -353,9 +354,8 @@ class PostgresLog:
 
     # -- upkeep ------------------------------------------------------------------------------------------------------
 
-    @property
-    def repeated_ids(self) -> int:
-        return self._upkeep.repeated.count
+    async def repeated_ids(self) -> int:
+        return await self._repeated.count(self._memory.index)
 
     async def retain(self) -> int:
         """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""

@@ -11,7 +11,6 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.log.duplicates import RepeatedIds
 from spool.log.retention import Reader, lowest_needed
 from spool.postgres.database import Database
 from spool.postgres.log.clock import DatabaseClock
@@ -69,7 +68,6 @@ class Upkeep:
         self._trim = trim
         self._no_room_at = float("-inf")
         self._period_bytes = 0  # of the log before the period in hand
-        self.repeated = RepeatedIds(clock)
         self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
 
     async def begin_period_if_full(self) -> None:
@@ -112,7 +110,6 @@ class Upkeep:
         await self._database.transaction(partial(drop_old_series, self._database, now=now))
         while await self._trim(now):
             pass
-        await self.repeated.count_when_due(self._memory.index)
         return removed
 
     async def _remove(self) -> int:

@@ -417,9 +417,8 @@ class SqliteLog:
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
-    @property
-    def repeated_ids(self) -> int:
-        return self._repeated.count
+    async def repeated_ids(self) -> int:
+        return await self._repeated.count(self._index)
 
     async def retain(self) -> int:
         """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
@@ -437,7 +436,6 @@ class SqliteLog:
         await self._database.transaction(partial(drop_old_series, now=now))
         while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
             pass
-        await self._repeated.count_when_due(self._index)
         return removed
 
     @contextmanager

@@ -191,4 +191,4 @@ async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opene
     clock.move(2 * 86_400)
     await add(spool.log, call(100, at=NOON + 53 * 3600))
     await spool.log.retain()
-    assert 1 == spool.log.repeated_ids
+    assert 1 == await spool.log.repeated_ids()
