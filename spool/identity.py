@@ -21,6 +21,7 @@ _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
+AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
 
 
 class Identity(NamedTuple):
@@ -147,6 +148,22 @@ def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     model = (record.request_model or record.response_model or "").rpartition("/")[2]
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     return (digest(3, f"{chosen}\0{model}\0{tokens}\0answer"),)
+
+
+def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome, counts and end.
+
+    To a few seconds, as the two may note different ends. Empty without a session or an end.
+    """
+    if record.session is None or record.end_time is None:
+        return ()
+    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    call = f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end"
+    step = record.end_time // STEP_NS
+    told = digest(3, own, call, step)
+    return tuple([(told, digest(3, other, call, step + shift)) for shift in (0, -1, 1)])
 
 
 def of_span(trace_id: str, span_id: str) -> bytes:

@@ -142,6 +142,7 @@ class SpanDialect:
     reports_stream: Callable[[Span], bool] | None = None
     # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other span.
     usage_of: Callable[[Span], str | None] | None = None
+    logged: bool = False  # events of its own tell each call, too (LogDialect.repeats_spans)
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
 
 
@@ -170,6 +171,7 @@ class LogDialect:
     own_id: Names = ()  # ids that the source gives each report, unlike those of calls
     call_id: Names = ()  # ids of the call that every report of it knows, as a further name of it
     is_free: Callable[[Attributes], bool] = lambda attributes: False  # says that the call is not billed
+    repeats_spans: bool = False  # spans of the same product tell each call, too, and neither has an id of it
     own_span: bool = False  # trace and span id are those of the call, not of what encloses it
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:

@@ -22,7 +22,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import of_call, of_call_id
+from spool.identity import AS_EVENT, AS_SPAN, of_call, of_call_id, of_end
 from spool.record import Inference
 
 TURN = 2048  # calls to book without a pause
@@ -116,7 +116,8 @@ class LogReader:
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             identity = identity._replace(also=(of_call_id(product.source, call_id),))
-        if links := event.links(attributes):
+        links = of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
+        if links:
             identity = identity._replace(links=links)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)

@@ -42,6 +42,7 @@ class SpanCall(Struct, gc=False):
     reports_stream: bool = False  # it stands beside the span that began the call
     also: tuple[bytes, ...] = ()
     is_linked: bool = False  # known by its place in the trace, too
+    is_logged: bool = False  # by events, which have no id of it
     is_guess: bool = False  # it names neither an operation nor a kind
     service_tier: str | None = None  # as the answer of its provider states it
 

@@ -27,7 +27,7 @@ from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import Identity, of_call, of_link, of_span
+from spool.identity import AS_EVENT, AS_SPAN, Identity, of_call, of_end, of_link, of_span
 
 SEALED = 96  # characters, more than a provider's own ids have
 # Their events of a call bear the ids of its span and may leave out that of the answer.
@@ -174,6 +174,7 @@ class SpanReader:
             call.also = product.spans.also(span, call.record)
         if call.response_id is not None and span.scope.name.startswith(_WRITES_EVENTS):
             call.also = (*call.also, *_span_name(span))
+        call.is_logged = product.spans.logged
         if _is_linked(call):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -265,8 +266,10 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
-        if call.also or call.is_linked:
+        if call.also or call.is_linked or call.is_logged:
             links = _links(call, parent, tree) if call.is_linked else ()
+            if call.is_logged:
+                links += of_end(record, own=AS_SPAN, other=AS_EVENT)
             identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links)
         self._outcome.add(record, identity, call.why, device=call.device)
 
