@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from gateway.api import costs
 from gateway.api.measures import USAGE, billed_tokens, per
 from gateway.comparison.comparing import PREVIOUS
-from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
+from gateway.http.answers import CSV, CUT_PERIODS, UNCACHED, WHOLE_SINCE, Pieces
 from gateway.http.requests import Result
 from gateway.operator.money.kept_groups import MONEY, fitting, largest
 from gateway.operator.money.row_pages import PAGING, enveloped
@@ -83,6 +83,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     before = [] if previous is None else await ledger.costs(previous)
     whole = await ledger.whole_since()
     since = (previous or query).since
+    cut_periods = [start.isoformat() for start in cut(query)]
     max_rows = request.services.answers().max_rows
     answer = await asyncio.to_thread(_answer, question, now, before, None if question.as_csv else max_rows)
     beside: dict[str, Any] = {
@@ -92,7 +93,7 @@ async def report(request: OperatorRequest[None]) -> Result:
             "dimensions": list(known), "names": {each.name: each.label for each in named},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "cut_periods": [start.isoformat() for start in cut(query)],
+            "cut_periods": cut_periods,
             "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
         "total": answer.total, "latency": answer.latency,
@@ -112,6 +113,8 @@ async def report(request: OperatorRequest[None]) -> Result:
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if since.timestamp() < whole:
         headers[WHOLE_SINCE] = moment(whole)
+    if cut_periods:
+        headers[CUT_PERIODS] = ", ".join(cut_periods)
     rows = csv_rows({**beside, "rows": map(answer.show, answer.places)})
     return Pieces(pieces=csv_pieces(rows), content_type=CSV, headers=headers)
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.clock import SystemClock
@@ -126,6 +126,27 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     console.open("/reconciliation?month=2020-01")
     expect(page.get_by_role("heading", name="There is no statement of this month")).to_be_visible()
     assert [] == console.audit()
+
+
+def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """Of bills and of costs: how many rows are shown of how many, and where the rest is."""
+    console = open_console(billed, role="viewer")
+    page = console.page
+
+    def cut(route: Route) -> None:
+        answer = route.fetch()
+        payload = answer.json()
+        if "report" in payload:
+            payload["report"] |= {"truncated": True, "row_count": 20_000}
+        for provider in payload.get("providers", ()):
+            provider |= {"truncated": True, "row_count": 20_000}
+        route.fulfill(response=answer, json=payload)
+
+    page.route(re.compile("/console/api/(report|reconciliation)"), cut)
+    for path in (f"/reconciliation?month={MONTH.name}&by=model", "/costs?by=model"):
+        console.open(path)
+        expect(page.get_by_role("note").first).to_contain_text("of 20,000 rows are shown; (other) holds the rest")
+        assert [] == console.audit()
 
 
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:

@@ -15,7 +15,7 @@ from gateway.cli.output import show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS
 from gateway.comparison.split import PARTS
-from gateway.http.answers import WHOLE_SINCE
+from gateway.http.answers import CUT_PERIODS, WHOLE_SINCE
 from gateway.operator.money.kept_groups import MONEY
 from gateway.operator.money.report import LATENCY, MAX_TOP, MEASURES, PERCENTILES, SUMS, columns
 from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
@@ -101,6 +101,7 @@ def report(
     if form == "csv":
         told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(told.get(WHOLE_SINCE))
+        warn_of_cut(told.get(CUT_PERIODS))
         return
     payload = client.request("GET", "/report" if against is None else "/comparison", query=query)
     if form == "json":
@@ -111,6 +112,7 @@ def report(
         show_cursor(payload)
         return
     warn_of_lacking(payload["report"]["whole_since"])
+    warn_of_cut(", ".join(payload["report"]["cut_periods"]))
     _show(payload, payload["report"]["show"] if show else shown)
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
@@ -154,6 +156,11 @@ def warn_of_lacking(since: str | None) -> None:
     if since:
         lacking = f"sums of before {since} may lack records: these were gone when the ledger was counted"
         click.echo(lacking, err=True)
+
+
+def warn_of_cut(periods: str | None) -> None:
+    if periods:
+        click.echo(f"only a part of the periods that begin at {periods}", err=True)
 
 
 def _line(row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
-import {clockTime} from "./format.mjs";
+import {clockTime, exactCount} from "./format.mjs";
 
 /** What the server said, beside the last good data and its age. */
 export function Problem({error, at, retry}) {
@@ -13,6 +13,9 @@ export function Problem({error, at, retry}) {
     ${retry && !isClosed && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
+
+/** Says that an answer was cut to its largest rows, and what became of the others. */
+export const Cut = ({shown, of}) => html`<p role="note">The largest ${exactCount(shown)} of ${exactCount(of)} rows are shown; (other) holds the rest, so sums are exact. CSV has every row.</p>`;
 
 /** Text in a box with a button that copies it; where the browser forbids that, the text is selected instead. */
 export function Copy({text, label}) {

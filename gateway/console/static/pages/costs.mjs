@@ -7,7 +7,7 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {change, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
-import {Confirm, Problem, Table, may} from "../lib/parts.mjs";
+import {Confirm, Cut, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
@@ -134,6 +134,8 @@ function Answer({table, bars, at, isDark, query}) {
   const everything = questions(at)[2];
   return html`
     <${Picture} ...${{bars, at, isDark}} />
+    ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
+      shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
     <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}

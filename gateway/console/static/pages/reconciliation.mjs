@@ -3,7 +3,7 @@ import {to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {count, exactCount, money, percent} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
-import {Copy, Problem, State, Table} from "../lib/parts.mjs";
+import {Copy, Cut, Problem, State, Table} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/reconciliation";
@@ -68,6 +68,7 @@ function Provider({found, asked}) {
       identity=${(row) => `${row.cause} ${row.evidence}`}
       href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found.provider, row.where) : undefined)} />`}
     <h3>By ${by}</h3>
+    ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
       identity=${(row) => String(row.name)}
       href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found.provider, row.where) : undefined)} />`

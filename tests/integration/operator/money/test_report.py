@@ -212,3 +212,14 @@ async def test_a_chart_of_a_quarter_is_small(server: OperatorServer) -> None:
     )  # fmt: skip
     assert 7 * 84 == len(payload["rows"])
     assert len(orjson.dumps(payload)) < 200_000
+
+
+async def test_csv_tells_cut_periods_in_a_header(server: OperatorServer) -> None:
+    """As JSON does beside its rows: the columns stay those that readers know."""
+    asked = [("from", "2026-09-10"), ("to", "2026-10-05"), ("per", "monthly"), ("by", "model")]
+    told = await report(server, *asked)
+    headers, text = await raw(server, *asked, ("format", "csv"))
+    assert ", ".join(told["report"]["cut_periods"]) == headers["Tollhouse-Cut-Periods"]
+    assert text.startswith("period,model,cost,")
+    headers, _ = await raw(server, ("from", "2026-09-01"), ("to", "2026-09-30"), ("per", "monthly"), ("format", "csv"))
+    assert "Tollhouse-Cut-Periods" not in headers
