@@ -12,12 +12,12 @@ import pytest
 from gateway.cli.doctor import machine
 from tests.acceptance.payloads import post, request, span
 
-SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-url", "s3cr3t-in-a-query", "s3cr3t-path")
+SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-query", "s3cr3t-path")
 MORE = """
 [[destinations]]
 name = "hook"
 type = "webhook"
-url = "https://user:s3cr3t-in-a-url@127.0.0.1:9/s3cr3t-path?token=s3cr3t-in-a-query"
+url = "https://127.0.0.1:9/s3cr3t-path?token=s3cr3t-in-a-query"
 headers = {{ "X-Auth" = "s3cr3t-in-a-header" }}
 [upstream]
 base_url = "http://127.0.0.1:9"
