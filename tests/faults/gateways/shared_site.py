@@ -230,17 +230,22 @@ class SharedSite:
             books = one.json("spool", "verify")
             if not books["balanced"]:
                 verdict.wrong.append(f"node {number}: the books do not balance: {books}")
-        verdict.wrong += self._not_counted(promised)
+        verdict.wrong += self._not_counted(promised, verdict.lost)
         return verdict
 
-    def _not_counted(self, promised: set[str]) -> Sequence[str]:
-        """Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless."""
+    def _not_counted(self, promised: set[str], lost: set[str]) -> Sequence[str]:
+        """
+        Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless.
+
+        What is lost is said as such, and need not be counted.
+        """
         calls = self.oracle.calls
         wait_until_counted(self.gateways[0], self._next_number())
-        kept = [calls[name] for name in promised | self.upstream.taken.keys() if name in calls]
+        kept = [calls[name] for name in (promised - lost) | self.upstream.taken.keys() if name in calls]
+        may_be = [*self.damaged, *[calls[name] for name in lost]]
         missed = self.gateways[0].asked("/ledger")["ledger"]["missed"]
         wrong = [f"the ledger passed over {missed} numbers"] if missed else []
-        return [*wrong, *differences(self.gateways[0], kept, may_be=self.damaged)]
+        return [*wrong, *differences(self.gateways[0], kept, may_be=may_be)]
 
     def _next_number(self) -> int:
         """Of the calls."""
