@@ -1,4 +1,8 @@
-"""Azure API Management: rows of its gateway LLM log. One row of a call has its counts, the others messages."""
+"""
+Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in AppMetrics.
+
+One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it does not name.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,27 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Items, Members, any_inside
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    Count,
+    ExampleCall,
+    ItemFormat,
+    Items,
+    Members,
+    any_inside,
+)
 from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, text
-from spool.identity import is_long, of_call
-from spool.record import Inference
+from gateway.normalise.reading.values import count, mapping, text
+from spool.identity import Identity, is_long, of_call, of_event
+from spool.record import Inference, UsageMetric
 
 NAME = "azure_apim"
 PROVIDER = "azure.ai.openai"
@@ -35,11 +48,23 @@ class AzureApimEvent(msgspec.Struct):
     PromptTokens: Any = None
     CompletionTokens: Any = None
     RequestId: Any = None
+    # AppMetrics
+    Name: Any = None
+    Sum: Any = None
+    ItemCount: Any = None
+    AppRoleInstance: Any = None
+    Properties: Any = None
+
+
+_TOKEN_TYPES = {"Prompt Tokens": "input", "Completion Tokens": "output"}
+_TOTAL = "Total Tokens"  # repeats the two
+_METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 
 def has_sign(members: Members) -> bool:
     names = ("CorrelationId", "DeploymentName")
-    return {*names} <= members.keys() or any_inside(members, "records", *names)
+    is_log = {*names} <= members.keys() or any_inside(members, "records", *names)
+    return is_log or {*_METRIC_COLUMNS} <= members.keys() or any_inside(members, "records", *_METRIC_COLUMNS)
 
 
 def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
@@ -48,8 +73,10 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     return payload.array(raw if rows is None else rows)
 
 
-def calls(event: AzureApimEvent) -> Iterable[Call]:
+def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     """The row with a deployment, or with figures, is the call."""
+    if event.Name is not None:
+        return _count(event)
     deployment = text(event.DeploymentName)
     input_tokens = count(event.PromptTokens, "PromptTokens")
     tokens = Tokens(input_tokens, count(event.CompletionTokens, "CompletionTokens"))
@@ -72,8 +99,32 @@ def calls(event: AzureApimEvent) -> Iterable[Call]:
     return (Call(record, of_call(record, response_id=unique, own_id=record.request_id)),)
 
 
+def _count(event: AzureApimEvent) -> Iterable[Count]:
+    """Tokens of a minute. They name no service, so that the calls of the log are known to be those that they count."""
+    name, dimensions = text(event.Name) or "", mapping(event.Properties)
+    number = count(event.Sum, "Sum")
+    if not number or name not in _TOKEN_TYPES:
+        return ()
+    metadata = Metadata()
+    metadata.tag("api", text(dimensions.get("API ID")))
+    metadata.tag("subscription", text(dimensions.get("Subscription ID")))
+    metric = UsageMetric(
+        id=b"",
+        source=NAME,
+        name="azure_apim.tokens",
+        token_type=_TOKEN_TYPES[name],
+        value=number,
+        start_time=instant(event.TimeGenerated),
+        tags=metadata.tags,
+    )
+    told = [name, event.TimeGenerated, event.AppRoleInstance, event.Sum, event.ItemCount, sorted(dimensions.items())]
+    return (Count(metric, Identity(of_event(NAME, str(told))), metadata.left_out),)
+
+
 def ignored_as(event: AzureApimEvent) -> str:
-    """A row of message chunks belongs to the row that has the figures."""
+    """A row of message chunks belongs to the row that has the figures; a total to its parts."""
+    if event.Name is not None:
+        return MERGED if text(event.Name) == _TOTAL else NOT_AI
     return MERGED if text(event.CorrelationId) else NOT_AI
 
 
@@ -109,5 +160,7 @@ FORMAT = ItemFormat(
         "response_model": "ModelName",
         "input_tokens": "PromptTokens",
         "output_tokens": "CompletionTokens",
+        "token_type": "Name",
+        "value": "Sum",
     },
 )

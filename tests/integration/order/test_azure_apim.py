@@ -1,0 +1,48 @@
+"""Azure API Management's metrics beside its log: in any order they are shadows of the calls, and count alone."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+from tests.integration.order.cases import CASES
+from tests.integration.order.running import Request, told_in_memory, told_on_disk
+
+ROWS = CASES / "gateway/azure_apim"
+LOG = Request("azure_apim", (ROWS / "llm-log-rows.json").read_bytes())
+
+
+def metric(name: str, total: int) -> dict[str, Any]:
+    """A row of AppMetrics: the tokens of three requests of a minute."""
+    return {
+        "TimeGenerated": "2026-11-20T10:00:00Z", "Name": name, "Sum": total, "Min": 1, "Max": total, "ItemCount": 3,
+        "AppRoleName": "apim-prod", "AppRoleInstance": "gw-0",
+        "Properties": {"API ID": "azure-openai", "Subscription ID": "team-search", "Prompt": "PLANTED"},
+    }  # fmt: skip
+
+
+METRICS = Request(
+    "azure_apim",
+    json.dumps(
+        [metric("Prompt Tokens", 1200), metric("Completion Tokens", 340), metric("Total Tokens", 1540)]
+    ).encode(),
+)
+
+
+def test_metrics_repeat_the_log() -> None:
+    """The total of both is dropped, and a row that comes again is the same one."""
+    for order in permutations([LOG, METRICS]):
+        for rows, _ in (told_in_memory(order * 2), told_on_disk(order * 2, [True])):
+            shadows = {row["token_type"]: row["shadow"] for row in rows if row["kind"] == "usage_metric"}
+            assert {"input": True, "output": True} == shadows
+            assert 2 == len([row for row in rows if row["kind"] == "usage_metric"])
+
+
+def test_metrics_alone_count() -> None:
+    """Where the log is not exported."""
+    rows, _ = told_in_memory([METRICS, METRICS])
+    assert [("input", 1200, False), ("output", 340, False)] == sorted(
+        (row["token_type"], row["value"], row["shadow"]) for row in rows
+    )
+    assert all({"api": "azure-openai", "subscription": "team-search"} == row["tags"] for row in rows)
