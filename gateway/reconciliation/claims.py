@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
 from gateway.reconciliation.rate_series import of_model
 from gateway.reconciliation.sides import Cell
+from gateway.reconciliation.wording import dollars
 
 # How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference alone.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
+APART = 50  # one in so many dollars of a claim about tokens may be of their price without a word
 MOST_NAMES = 20  # of models, keys or regions that a claim lists
 
 
@@ -113,7 +115,7 @@ class Left:
         regions: Iterable[str] = (),
     ) -> Claim | None:
         """Claim these entries as a whole; None if nothing of them is left."""
-        amount = tokens = 0
+        amount = tokens = priced = 0
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
         taken, parts = False, set()
@@ -126,12 +128,15 @@ class Left:
             taken = True
             parts.add(part)
             amount += share or 0
+            priced += (share or 0) if part == RATE else 0
             tokens += moved_tokens or 0
             by_cell[cell] += share or 0
             by_day[cell.day] += share or 0
         if not taken:
             return None
         moved = sum(map(abs, by_day.values()))
+        if VOLUME in parts and abs(priced) * APART > abs(amount):
+            evidence += f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"
         return Claim(
             cause=cause,
             amount=amount,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 
 from gateway.reconciliation.causes.regions import REGION, are_told
@@ -57,8 +57,9 @@ def rates(case: Case) -> Iterator[Claim]:
     One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or was of days.
 
     Of each model as a whole; where that has no such shape, of its keys and tiers, as far as the statement of money
-    tells them and what is left is more than it rounds.
+    tells them, no tokens are apart there, and what is left is more than it rounds.
     """
+    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
         found = [*_of_place(case, model, lambda cell: True)]
         yield from found
@@ -67,13 +68,12 @@ def rates(case: Case) -> Iterator[Claim]:
             continue
         for key, tier in sorted(places):
             entries = [e for e in case.left.of(RATE) if e[1].model == model and (e[1].key, e[1].tier) == (key, tier)]
-            if all(map(case.is_rounded, entries)):
-                continue
-            yield from _of_place(case, model, _within(key, tier))
+            if not all(cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries):
+                yield from _of_place(case, model, _within(key, tier, apart))
 
 
-def _within(key: str, tier: str) -> Callable[[Cell], bool]:
-    return lambda cell: (cell.key, cell.tier) == (key, tier)
+def _within(key: str, tier: str, apart: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: (cell.key, cell.tier) == (key, tier) and cell not in apart
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
@@ -110,21 +110,34 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 
 
 def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]) -> Iterator[Claim]:
-    """A claim for each set of days that has a price of its own."""
+    """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
+    every = sorted({day for each in meters.values() for day in each.worth})
+    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for days, off in sets_of_days(meters):
+        stays = len(days) > 1 and days == every[-len(days) :]
         first = next(iter(off.values()))
         alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
+        is_of_all = alike and all(
+            meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
+        )
+        if not is_of_all and any(cell in apart and cell.day in days for _, cell, _ in entries):
+            continue  # tokens of another tier or size, whose price is of their kinds and not of the days
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
         what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
         claim = case.left.take(
-            "price_on_days",
+            "price_change" if stays else "price_on_days",
             [entry for entry in entries if entry[1].day in days and entry[2] in off],
             sure=STRONG,
-            evidence=f"{name}: on {named([day_text(day) for day in days], most=31)} {what} of our price",
-            advice=_ADVICE["price_on_days"],
+            evidence=f"{name}: {_when(days, stays=stays)} {what} of our price",
+            advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
+            since=days[0] if stays else 0,
         )
         if claim is not None:
             yield claim
+
+
+def _when(days: list[int], *, stays: bool) -> str:
+    return f"from {day_text(days[0])} on" if stays else f"on {named([day_text(day) for day in days], most=31)}"
 
 
 def _name(model: str, places: set[tuple[str, str]]) -> str:
