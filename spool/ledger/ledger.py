@@ -312,7 +312,7 @@ class Ledger:
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
         """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
-        recount = mending.Recount(compared, place, self.tags)
+        recount = mending.PeriodRecount(compared, place, self.tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:

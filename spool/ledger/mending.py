@@ -30,7 +30,7 @@ MOST_SUMS = 100_000  # of one period that is counted again: they are in memory a
 _log = logging.getLogger(__name__)
 
 
-class Recount:
+class PeriodRecount:
     """The sums of one period, read again from the log: from the lowest number to the highest, then what came since."""
 
     def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class Recount:
                 return
 
 
-def replace(rows: LedgerRows, placement: Placement, recount: Recount) -> bool:
+def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
     """Have the sums of a period be those of a recount; False, and nothing is done, if more was counted meanwhile."""
     state = state_of(rows)
     if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
