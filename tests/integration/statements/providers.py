@@ -233,9 +233,9 @@ class _Analytics(_Anthropic):
         needs(len(groups - self.more_groups) <= self.at_most, "at most 5 groups")
         rows = [
             {"starting_at": self.shown(day), "ending_at": self.shown(day + DAY_S),
-             "group": {"model": f"claude-{share}"}, **self.measured(share)}
+             "group": {"model": f"claude-{place}"}, **self.measured(share)}
             for day in range(start, end, DAY_S) if self.value(day)
-            for share in (40, 41, self.value(day) - 81)
+            for place, share in enumerate((40, 41, self.value(day) - 81))  # a row for each group: no two are equal
         ]  # fmt: skip
         first = int(query.get("page", "0"))
         following = str(first + 2) if first + 2 < len(rows) else None
