@@ -18,7 +18,7 @@ from spool.log.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
-SHARE_RECORDS = 256  # of them for one party, while others were heard of lately; one submission may have more
+SHARE_RECORDS = 64  # of them for one party, while others were heard of lately; one submission may have more
 BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
