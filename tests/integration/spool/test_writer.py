@@ -141,7 +141,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     turns.party("busy").spend(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
-    appended += [append_as(writer, turns, "busy", 25, first=1000 * number) for number in range(1, 41)]
+    appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
     await asyncio.sleep(0.05)
     appended += [append_as(writer, turns, "small", 1, first=number) for number in range(3)]
     await asyncio.sleep(0.05)
