@@ -299,8 +299,10 @@ def _point(point: Any, countable: Countable, allowance: Allowance) -> Generator[
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
+    elif point.DESCRIPTOR.name == "SummaryDataPoint":  # its sum is there in any case
+        value = point.sum
     else:
-        value = point.sum if "sum" in point.DESCRIPTOR.fields_by_name and point.HasField("sum") else None
+        value = point.sum if point.HasField("sum") else None
     encoded = point.attributes
     attributes = yield from _attributes(encoded, allowance)
     outside: dict[str, object] = {}

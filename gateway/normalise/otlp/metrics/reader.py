@@ -100,7 +100,7 @@ class PointReader:
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
-        elif token_type is not None and token_type not in token_types.MEASURES | token_types.SUBSETS:
+        elif token_type is not None and token_type not in token_types.KNOWN:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == token_types.TOTAL:
             self._merge(point, "repeats the sum of the other types of tokens")

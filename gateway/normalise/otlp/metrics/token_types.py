@@ -12,7 +12,8 @@ REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
 TOTAL = "total"  # repeats the others and is dropped
 
-MEASURES = frozenset({
+_MEASURES = frozenset({
     INPUT, INPUT_UNCACHED, OUTPUT, OUTPUT_VISIBLE, CACHE_READ, CACHE_WRITE, REASONING, TOOL_INPUT, TOTAL,
 })  # fmt: skip
-SUBSETS = frozenset({"audio", "text", "image", "video"})  # of the input and the output, and added to nothing
+_SUBSETS = frozenset({"audio", "text", "image", "video"})  # of the input and the output, and added to nothing
+KNOWN = _MEASURES | _SUBSETS

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from gateway.normalise import otlp
+from gateway.normalise.options import Options
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
-from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
-from tests.gateway.normalise.otlp.payloads import normalised, span, traces
+from tests.gateway.normalise.otlp.items import finished, log, point, read_logs, read_points
+from tests.gateway.normalise.otlp.payloads import in_json, normalised, span, traces
 
 METRICS = [
     "some.token.usage", "some.cost.usage", "some.tokens.input", "some.agent.cost", "some.session_tokens",
@@ -43,6 +47,20 @@ def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str)
     outcome = read_points(point(name, 5, {"gen_ai.token.type": "input"}, cannot_count=why))
     assert is_shown(outcome, name)
     assert why in outcome.unrecognised[0]
+
+
+@pytest.mark.parametrize("encoding", ["json", "protobuf"])
+@pytest.mark.parametrize("kind", ["gauge", "summary"])
+def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -> None:
+    """As it comes over the wire, of either encoding: nothing in it stops the rest of its request."""
+    number = {"asInt": "5"} if kind == "gauge" else {"sum": 5.0, "count": "1"}
+    metrics = [{"name": "llm.tokens", kind: {"dataPoints": [number]}}]
+    payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
+    message = json_format.ParseDict(payload, ExportMetricsServiceRequest())
+    body = in_json(payload) if encoding == "json" else message.SerializeToString()
+    outcome = finished(otlp.normalise("metrics", body, json=encoding == "json", options=Options()))
+    assert is_shown(outcome, "llm.tokens")
+    assert f"a {kind}" in outcome.unrecognised[0]
 
 
 def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
