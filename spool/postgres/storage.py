@@ -12,7 +12,6 @@ from spool.ledger.ledger import Ledger
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.billing_drops import PostgresBillingDrops
-from spool.postgres.billing_hours import PostgresBillingHours
 from spool.postgres.connections.target import DRIVER
 from spool.postgres.facts import agree
 from spool.postgres.health import health
@@ -24,10 +23,12 @@ from spool.postgres.migrations import try_to_migrate
 from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import open_spool
+from spool.postgres.transactions import PostgresTransactions
 from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import take_over
 from spool.postgres.transfer.unfinished import check_finished
 from spool.registry.registry import Registry
+from spool.sql.billing_hours import SqlBillingHours
 from spool.storage import Engine, Storage, StorageOptions
 
 
@@ -100,7 +101,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            billing_hours=PostgresBillingHours(database),
+            billing_hours=SqlBillingHours(PostgresTransactions(database)),
             container_files=spool.container_files,
             billing_drops=PostgresBillingDrops(database),
             ledger=ledger,

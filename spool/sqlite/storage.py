@@ -10,9 +10,9 @@ from pathlib import Path
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
+from spool.sql.billing_hours import SqlBillingHours
 from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.billing_drops import SqliteBillingDrops
-from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.copies import copy_files
 from spool.sqlite.damage.recovering import recover
 from spool.sqlite.ledger.store import open_ledger
@@ -20,6 +20,7 @@ from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
+from spool.sqlite.transactions import SqliteTransactions
 from spool.sqlite.transfer.tables import tables
 from spool.sqlite.transfer.taking_over import take_over
 from spool.sqlite.transfer.unfinished import check_finished
@@ -70,7 +71,7 @@ async def _open(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            billing_hours=SqliteBillingHours(spool.database),
+            billing_hours=SqlBillingHours(SqliteTransactions(spool.database, "billing hours")),
             container_files=spool.container_files,
             billing_drops=SqliteBillingDrops(spool.database),
             ledger=ledger,

@@ -35,9 +35,10 @@ from spool.memory.billing_hours import MemoryBillingHours
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
+from spool.sql.billing_hours import SqlBillingHours
 from spool.sqlite import open_spool as open_on_disk
-from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.transactions import SqliteTransactions
 from tests.exporters.spools import StoppedClock, call, counter, record_id
 from tests.spool.ledger_log import FakeLog
 from tests.spool.ledger_log import call as known
@@ -361,7 +362,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
             spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
             ledger = await open_ledger(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=30), clock=clock)
-            hours = SqliteBillingHours(spool.database)
+            hours = SqlBillingHours(SqliteTransactions(spool.database, "billing hours"))
             sync = BillingSync(ledger, hours, client, settings, ConnectionLocks(), clock=clock)
             try:
                 if late:

@@ -22,14 +22,13 @@ from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
 from spool.postgres.billing_drops import PostgresBillingDrops
-from spool.postgres.billing_hours import PostgresBillingHours
 from spool.postgres.container_rows import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.partial_reports import PostgresPartialReports
 from spool.postgres.streams import PostgresStreams
+from spool.sql.billing_hours import SqlBillingHours
 from spool.sqlite.billing_drops import SqliteBillingDrops
-from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.container_rows import SqliteContainerRows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
@@ -42,7 +41,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "log": (Log, (SqliteLog, MemoryLog, PostgresLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
-    "billing_hours": (BillingHours, (SqliteBillingHours, MemoryBillingHours, PostgresBillingHours)),
+    "billing_hours": (BillingHours, (SqlBillingHours, MemoryBillingHours)),
     "container_rows": (ContainerRows, (SqliteContainerRows, MemoryContainerRows, PostgresContainerRows)),
     "billing_drops": (BillingDrops, (SqliteBillingDrops, MemoryBillingDrops, PostgresBillingDrops)),
     "streams": (StreamReader, (SqliteStreams, MemoryStreams, PostgresStreams)),

@@ -14,11 +14,12 @@ from spool.listing import ASCENDING, ListQuery, SortField
 from spool.memory.billing_drops import MemoryBillingDrops
 from spool.memory.streams import MemoryStreams
 from spool.postgres.billing_drops import PostgresBillingDrops, PostgresDropRows
-from spool.postgres.billing_hours import PostgresBillingHours
 from spool.postgres.database import Connection
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
+from spool.postgres.transactions import PostgresTransactions
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
+from spool.sql.billing_hours import SqlBillingHours
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -149,4 +150,4 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
         assert await memory.trim("2026-11") == await kept.trim("2026-11")
         await kept.forget("a")
         assert {"b"} >= set(await kept.newest())
-        assert {} == await PostgresBillingHours(database).sent("a", 0, 10)
+        assert {} == await SqlBillingHours(PostgresTransactions(database)).sent("a", 0, 10)

@@ -1,0 +1,63 @@
+"""A connection for the tables of `spool/sql`, and transactions over one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from spool.postgres.database import Connection, Database
+from spool.sql.connection import SqlConnection
+
+T = TypeVar("T")
+_NOT_IN = re.compile(r"\bNOT IN (:\w+)")
+_IN = re.compile(r"\bIN (:\w+)")
+_PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
+
+
+class PostgresConnection:
+    """See `spool.sql.connection.SqlConnection`."""
+
+    def __init__(self, connection: Connection, sql: Callable[[str], bytes]) -> None:
+        self._connection = connection
+        self._sql = sql
+
+    def run(self, statement: str, /, **values: object) -> int:
+        return self._connection.execute(self._sql(_text(statement)), values).rowcount
+
+    def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(self._sql(_text(statement)), rows)
+
+    def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(self._sql(_text(statement)), values).fetchall()
+
+    def one(self, statement: str, /, **values: object) -> Any:
+        return self._connection.execute(self._sql(_text(statement)), values).fetchone()
+
+
+class PostgresTransactions:
+    """See `spool.sql.connection.SqlTransactions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        return await self._database.read(self._within(work))
+
+    async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
+        return await self._database.snapshot(self._within(work))
+
+    async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
+        return await self._database.transaction(self._within(work))
+
+    def _within(self, work: Callable[[SqlConnection], T]) -> Callable[[Connection], T]:
+        return lambda connection: work(PostgresConnection(connection, self._database.sql))
+
+
+@cache
+def _text(statement: str) -> str:
+    """A text of `spool/sql` as psycopg takes it."""
+    found = _NOT_IN.sub(r"<> ALL(\1)", statement.replace("%", "%%"))
+    return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", found))

@@ -1,0 +1,54 @@
+"""The columns of a table from the fields of its rows' class: names, values to write, and rows that were read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a field is kept that is no plain value. None stays None."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+JSON = Form(json.dumps, json.loads)
+JSON_TUPLE = Form(json.dumps, lambda text: tuple(json.loads(text)))
+TRUTH = Form(bool, bool)
+_PLAIN: Mapping[str, Form] = {}
+
+
+class Columns(Generic[Row]):
+    """
+    Columns named as the fields of a dataclass, in their order, but for those in `without`.
+
+    `forms` has the fields that are kept otherwise. A truth is read as one, whatever the engine keeps.
+    """
+
+    def __init__(self, row: type[Row], *, forms: Mapping[str, Form] = _PLAIN, without: Collection[str] = ()) -> None:
+        kept = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
+        self.names = tuple(field.name for field in kept)
+        self._row = row
+        self._forms = {**{field.name: TRUTH for field in kept if field.type == "bool"}, **forms}
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """The values of a row as they are kept, by column."""
+        values = {name: getattr(row, name) for name in self.names}
+        for name, form in self._forms.items():
+            if values[name] is not None:
+                values[name] = form.write(values[name])
+        return values
+
+    def read(self, kept: Sequence[Any], **others: Any) -> Row:
+        """A row from the values of its columns in their order, and from fields that other tables keep."""
+        values = dict(zip(self.names, kept, strict=True))
+        for name, form in self._forms.items():
+            if values[name] is not None:
+                values[name] = form.read(values[name])
+        return self._row(**values, **others)

@@ -1,0 +1,51 @@
+"""
+What a table needs of an engine: a connection that runs SQL texts, and transactions over one.
+
+A text is one that both engines read. Its parameters are `:name`, its tables `{schema}.NAME`; `IN :names` and
+`NOT IN :names` take a list of texts or of integers. A parameter whose type no column tells is `CAST(:name AS text)`.
+Rows are tuples. Truths are numbers in SQLite: `Columns` (`spool/sql/columns.py`) reads them as truths. Where engines
+must differ, a class has methods that an engine overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class SqlConnection(Protocol):
+    """A connection, in or outside of a transaction."""
+
+    def run(self, statement: str, /, **values: object) -> int:
+        """Run a statement that writes; how many rows it was about."""
+        ...
+
+    def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
+        """Run a statement that writes once for each row."""
+        ...
+
+    def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
+        """Return every row."""
+        ...
+
+    def one(self, statement: str, /, **values: object) -> Any:
+        """Return the first row, None if there is none."""
+        ...
+
+
+class SqlTransactions(Protocol):
+    """Runs functions of a connection, which may be on a thread of their own."""
+
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        """Each statement sees all that was committed before it."""
+        ...
+
+    async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
+        """All that is read is of one moment."""
+        ...
+
+    async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
+        """An error of `work` leaves everything as it was. A lost connection may run `work` again."""
+        ...

@@ -1,0 +1,117 @@
+"""What the tables that both SQL engines keep alike may write in a statement, and what they get back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import SpoolUnavailable
+from spool.postgres.transactions import PostgresTransactions
+from spool.sql.columns import JSON, JSON_TUPLE, Columns
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.statements import insert, select, upsert
+from spool.sqlite.database import Database
+from spool.sqlite.transactions import SqliteTransactions
+from tests.spool.contract.conftest import migrated
+from tests.spool.ledger.engines import POSTGRES, SQLITE, schemas_of
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    name: str
+    is_kept: bool
+    words: tuple[str, ...]
+    labels: dict[str, str] | None
+    size: int = 0
+
+
+THINGS = Columns(Thing, forms={"words": JSON_TUPLE, "labels": JSON}, without=("size",))
+MILL = Thing(name="mill", is_kept=True, words=("a", "é"), labels=None)
+TABLE = "CREATE TABLE {schema}.things (name text PRIMARY KEY, is_kept boolean, words text, labels text)"
+
+
+@pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
+async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlTransactions]:
+    """With a table of things."""
+    if request.param == POSTGRES:
+        async with migrated(schemas_of(request.param, request)()) as postgres:
+            made: SqlTransactions = PostgresTransactions(postgres)
+            await made.transaction(lambda connection: connection.run(TABLE))
+            yield made
+        return
+    database = await Database.open(tmp_path / "things.sqlite", lambda connection: None)
+    made = SqliteTransactions(database, "things")
+    await made.transaction(lambda connection: connection.run(TABLE))
+    yield made
+    await database.close()
+
+
+async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None:
+    """Truths, nothing, and fields that are kept as JSON; a second one with its key replaces it."""
+
+    def write(connection: SqlConnection) -> None:
+        connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+        later = Thing(name="mill", is_kept=False, words=(), labels={"team": "x"})
+        other = Thing(name="barn", is_kept=True, words=("%",), labels={})
+        connection.run_each(upsert("things", THINGS.names, "name"), [THINGS.values(later), THINGS.values(other)])
+
+    def read(connection: SqlConnection) -> list[Thing]:
+        rows = connection.all(f"{select('things', THINGS.names)} ORDER BY name")
+        return [THINGS.read(row, size=3) for row in rows]
+
+    await transactions.transaction(write)
+    barn, mill = await transactions.read(read)
+    assert Thing(name="barn", is_kept=True, words=("%",), labels={}, size=3) == barn
+    assert Thing(name="mill", is_kept=False, words=(), labels={"team": "x"}, size=3) == mill
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("2 IN :numbers", True),
+        ("2 NOT IN :numbers", False),
+        ("name IN :texts", True),
+        ("name NOT IN :texts", False),
+        ("name IN :none", False),
+        ("name NOT IN :none", True),
+        ("name LIKE 'm%' AND '1:2::text' <> name", True),
+        ("CAST(:nothing AS text) IS NULL", True),
+    ],
+)
+async def test_a_condition_means_the_same(transactions: SqlTransactions, condition: str, holds: bool) -> None:
+    """A list may be empty; signs of percent and colons in texts are plain."""
+    await transactions.transaction(
+        lambda connection: connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+    )
+    values = {"numbers": [1, 2], "texts": ["barn", "mill"], "none": [], "nothing": None}
+    found = await transactions.snapshot(
+        lambda connection: connection.one(f"SELECT name FROM {{schema}}.things WHERE {condition}", **values)
+    )
+    assert (("mill",) if holds else None) == found
+
+
+async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransactions) -> None:
+    """Of several statements none stays, and one that was run says how many rows it was about."""
+
+    def fail(connection: SqlConnection) -> None:
+        assert 1 == connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+        assert 0 == connection.run("DELETE FROM {schema}.things WHERE name = :name", name="barn")
+        raise SpoolUnavailable("no")
+
+    with pytest.raises(SpoolUnavailable):
+        await transactions.transaction(fail)
+    assert [] == await transactions.read(lambda connection: connection.all(select("things", THINGS.names)))
+
+
+async def test_errors_are_those_of_the_spool(transactions: SqlTransactions) -> None:
+    """Of a database that lacks what is asked for."""
+    with pytest.raises(SpoolUnavailable):
+        await transactions.read(lambda connection: connection.all(select("barns", ("name",))))
+    with pytest.raises(SpoolUnavailable):
+        await transactions.transaction(lambda connection: connection.run(insert("barns", ("name",)), name="x"))
