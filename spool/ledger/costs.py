@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,27 +32,33 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
             check_dimension(name)
     state = state_of(rows)
     asked = list(periods(query))
-    kept.check(rows, state["hourly"], (moment.timestamp() for period in asked for moment in period))
-    found: list[CostRow] = []
+    # A period mostly begins where the one before ends: each instant is checked once.
+    kept.check(rows, state["hourly"], dict.fromkeys(moment.timestamp() for period in asked for moment in period))
+    totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
     texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
-    for start, end in asked:
-        totals: dict[Group, _Total] = {}
-        since, before = int(start.timestamp()), int(end.timestamp())
-        for width, low, high in _spans(since, before, daily=state["daily"], hourly=state["hourly"]):
-            for place, each in enumerate(rows.totals(width, low, high, query)):
-                group = query.shown(each.group)
-                total = totals.get(group)
-                if total is None:
-                    total = totals[tuple([texts.setdefault(value, value) for value in group])] = _Total()
-                total.add(each.status, each.cost_source, each.measures)
-                if limit is not None and place % CHECK_EVERY == 0:
-                    limit.check_rows(len(found) + len(totals))
-                    limit.check_time()
+    row_count = 0
+    for question in _questions(asked, daily=state["daily"], hourly=state["hourly"]):
+        by_start = len(question.periods) > 1
+        sums = rows.totals(question.width, question.low, question.high, query, by_start=by_start)
+        for place, each in enumerate(sums):
+            groups = totals[question.periods[(each.start - question.low) // question.width if by_start else 0]]
+            group = query.shown(each.group)
+            total = groups.get(group)
+            if total is None:
+                total = groups[tuple([texts.setdefault(value, value) for value in group])] = _Total()
+                row_count += 1
+            total.add(each.status, each.cost_source, each.measures)
+            if limit is not None and place % CHECK_EVERY == 0:
+                limit.check_rows(row_count)
+                limit.check_time()
         if limit is not None:
-            limit.check_rows(len(found) + len(totals))
+            limit.check_rows(row_count)
             limit.check_time()
-        found += [total.row(start, group) for group, total in sorted(totals.items(), key=_order)]
-    return found
+    return [
+        total.row(start, group)
+        for start, groups in totals.items()
+        for group, total in sorted(groups.items(), key=_order)
+    ]
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -154,6 +160,41 @@ class _Total:
             latency_ms=self._latency[0],
             latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Question:
+    """One question to the rows: for one period, or for neighbouring periods of one sum each."""
+
+    width: int
+    low: int
+    high: int
+    periods: list[datetime]  # their begins, in order
+
+
+def _questions(asked: Iterable[tuple[datetime, datetime]], *, daily: int, hourly: int) -> Iterator[_Question]:
+    """
+    The questions that answer for all periods, in order.
+
+    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one by one,
+    two weeks by hours would be 336 statements.
+    """
+    open_run: _Question | None = None
+    for start, end in asked:
+        for width, low, high in _spans(int(start.timestamp()), int(end.timestamp()), daily=daily, hourly=hourly):
+            is_one_sum = high - low == width and low % width == 0
+            if is_one_sum and open_run is not None and open_run.width == width and open_run.high == low:
+                open_run.high = high
+                open_run.periods.append(start)
+                continue
+            if open_run is not None:
+                yield open_run
+            open_run = _Question(width=width, low=low, high=high, periods=[start])
+            if not is_one_sum:
+                yield open_run
+                open_run = None
+    if open_run is not None:
+        yield open_run
 
 
 def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[int, int, int]]:

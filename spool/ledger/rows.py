@@ -20,12 +20,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GroupSum:
-    """Measures of one group of a query that have one status and one cost source."""
+    """Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked for."""
 
     group: tuple[str | None, ...]
     status: str
     cost_source: str
     measures: Measures
+    start: int = 0
 
 
 class LedgerRows(Protocol):
@@ -119,8 +120,13 @@ class LedgerRows(Protocol):
 
     def count_rows(self) -> int: ...
 
-    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[GroupSum]:
-        """What the query's filters let through of the periods that begin in [since, until), by its groups."""
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterable[GroupSum]:
+        """
+        What the query's filters let through of the periods that begin in [since, until), by its groups, and with
+        `by_start` by each of these periods.
+        """
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:

@@ -125,16 +125,18 @@ class MemoryLedgerRows:
     def count_rows(self) -> int:
         return len(self._sums)
 
-    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[GroupSum]:
-        groups: dict[tuple[tuple[str | None, ...], str, str], Measures] = {}
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterable[GroupSum]:
+        groups: dict[tuple[tuple[str | None, ...], str, str, int], Measures] = {}
         for start, number, measures in self._of(width):
             dimensions = self._dimensions[number]
             if not since <= start < until or not _passes(dimensions, query):
                 continue
             group = tuple(_value(dimensions, query.derived.get(name, name)) or None for name in query.group_by)
-            key = (group, dimensions.status, dimensions.cost_source)
+            key = (group, dimensions.status, dimensions.cost_source, start if by_start else 0)
             groups[key] = _added(groups[key], measures) if key in groups else measures
-        return [GroupSum(*key, measures) for key, measures in groups.items()]
+        return [GroupSum(*key[:3], measures, key[3]) for key, measures in groups.items()]
 
     def first_known(self, width: int, dimension: str) -> int | None:
         known = (start for start, number, _ in self._of(width) if _value(self._dimensions[number], dimension))

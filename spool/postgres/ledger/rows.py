@@ -209,7 +209,9 @@ class PostgresLedgerRows:
         [(count,)] = self._all(statement)
         return int(count)
 
-    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[GroupSum]:
         asked = _Question()
         known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
         names = [known[name] for name in query.group_by]
@@ -222,25 +224,26 @@ class PostgresLedgerRows:
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         within = f"{_table(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
-        if until - since > width:  # looking up the dimensions of every row takes longer than adding it up
+        # Looking up the dimensions of every row takes longer than adding it up.
+        if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
             summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
         else:
             summed = f"(SELECT * FROM {within})"
         rows = self._ask(
-            f"SELECT {', '.join([*names, 'k.status', 'k.cost_source', *sums])}"
+            f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
             f" WHERE {' AND '.join(terms) or 'TRUE'}"
-            f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 3))}",
+            f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 4))}",
             asked,
         )
-        for row in rows:
-            group = tuple(value or None for value in row[: len(names)])
+        for start, *row in rows:
+            group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *found = row[len(names) :]
             measures = [0] * WIDTH
             for place, value in zip(places, found, strict=True):
                 measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
-            yield GroupSum(group, status, cost_source, measures)
+            yield GroupSum(group, status, cost_source, measures, start)
 
     def first_known(self, width: int, dimension: str) -> int | None:
         asked = _Question()

@@ -182,17 +182,20 @@ class SqliteLedgerRows:
         [count] = self._connection.execute(statement).fetchone()
         return int(count)
 
-    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[GroupSum]:
         self._derive(query.derived)
         names = [_expression(query.derived.get(name, name)) for name in query.group_by]
         needed = needed_sums(query.measures)
         wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
         sums = [f"SUM(h.{name})" if name in wanted else "0" for name in COLUMNS]
-        columns = ", ".join([*names, "k.status", "k.cost_source", *sums])
-        grouped = ", ".join(str(place) for place in range(1, len(names) + 3))
+        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status", "k.cost_source", *sums])
+        grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 4))
         terms, values = _where(query)
         within = f"{TABLES[width]} WHERE start >= ? AND start < ?"
-        if until - since > width:  # looking up the dimensions of every row takes longer than adding it up
+        # Looking up the dimensions of every row takes longer than adding it up.
+        if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
             summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
         else:
@@ -201,10 +204,10 @@ class SqliteLedgerRows:
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key WHERE TRUE{terms} GROUP BY {grouped}",
             (since, until, *values),
         )
-        for row in rows:
-            group = tuple(value or None for value in row[: len(names)])
+        for start, *row in rows:
+            group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *sums = row[len(names) :]
-            yield GroupSum(group, status, cost_source, _measures(sums))
+            yield GroupSum(group, status, cost_source, _measures(sums), start)
 
     def first_known(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"

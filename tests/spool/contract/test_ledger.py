@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from spool import memory
 from spool.errors import NotAllowed
 from spool.identity import of_call
+from spool.ledger.costs import periods
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.queries import CostQuery, CostRow
@@ -490,6 +491,34 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
     rows = await ledger.costs(query)
     assert expected == [row.start.astimezone(zone).date().isoformat() for row in rows]
     assert sum(row.calls for row in rows) == 47
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
+@pytest.mark.parametrize("granularity", ["hourly", "daily"])
+async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granularity: str, day: str) -> None:
+    """
+    Over a day of 23 or 25 hours, from days that are kept whole into hours: asked for together, each period has what it
+    has by itself, group by group.
+    """
+    zone = ZoneInfo("Europe/Berlin")
+    first = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=2)
+    clock = FakeClock(first.timestamp() + 3 * DAY)
+    log, ledger = FakeLog(), await ledgers.open(clock=clock)
+    for hour in range(0, 96, 2):
+        start = int(first.timestamp()) + hour * HOUR
+        log.add([call(id=hour.to_bytes(16, "big"), team=f"team {hour % 3}", start_time=start * NS)], at=clock.at)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    query = CostQuery(
+        since=first, until=first + timedelta(days=4), granularity=granularity, group_by=["team"], zone=zone
+    )
+    one_by_one = [
+        row for start, end in periods(query) for row in await ledger.costs(replace(query, since=start, until=end))
+    ]
+    together = await ledger.costs(query)
+    assert 48 == sum(row.calls for row in together)
+    assert one_by_one == together
 
 
 @pytest.mark.asyncio
