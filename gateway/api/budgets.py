@@ -8,7 +8,7 @@ the other fields are Tollhouse's own, and may be left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -236,7 +236,7 @@ async def change(
 
 async def delete(services: OperatorServices, id: str, actor: Actor) -> Mapping[str, object]:
     await services.require_registry().budgets.delete(id, actor=actor)
-    await _evaluate(services)
+    await _evaluate(services, services.require_budgets().evaluate_soon())
     return {"budget": {"id": id}}
 
 
@@ -253,23 +253,24 @@ async def _expanded(services: OperatorServices, id: str, wanted: frozenset[str])
 
 
 async def _made(services: OperatorServices, budget: SpendBudget) -> Mapping[str, object]:
-    """Evaluate at once, so that the answer can say what is past already."""
+    """Evaluate it at once, so that the answer can say what is past already."""
     past: list[int] | None = None
-    if await _evaluate(services):
+    if await _evaluate(services, services.require_budgets().evaluate_one(budget)):
         periods = await alerts_of_now(services, budget)
         alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
         past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
     return {"budget": shown_budget(with_state(services, budget)), "already_past": past}
 
 
-async def _evaluate(services: OperatorServices) -> bool:
-    """The change is kept already: a disk that is full now must not make it look refused."""
-    evaluator = services.require_budgets()
+async def _evaluate(services: OperatorServices, evaluation: Awaitable[bool | None]) -> bool:
+    """
+    Whether it was evaluated. The change is kept already: a disk that is full now must not make it look refused.
+    """
     try:
-        return (await evaluator.evaluate()).waits is None
+        return bool(await evaluation)
     except SpoolError:
         _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
-        evaluator.wake()
+        services.require_budgets().wake()
         return False
 
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from gateway.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
@@ -20,6 +19,7 @@ from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
 from spool.registry.budgets import SpendBudget
 from spool.registry.registry import Registry
+from spool.registry.tables.budgets import Judged
 
 EVERY_S = 600.0
 LOOK_S = 15.0  # whether something asks for an evaluation before
@@ -51,7 +51,10 @@ class _Basis:
 
 
 class BudgetEvaluator:
-    """One evaluation at a time. `link` is the address of a budget's page in the console."""
+    """
+    One evaluation of all budgets at a time; a single one does not wait for it. `link` is the address of a budget's page
+    in the console.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,10 @@ class BudgetEvaluator:
         self._max_owners = max_owners
         self._link = link
         self._turn = asyncio.Lock()
+        self._single_turn = asyncio.Lock()
+        self._is_running = False
+        # Evaluated alone since the evaluation of all began, whose figures of them may be older.
+        self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
         self._basis: _Basis | None = None
 
@@ -86,6 +93,7 @@ class BudgetEvaluator:
         """Evaluate all budgets with every record that is closed by now."""
         async with self._turn:
             self._basis = None
+            self._alone = {}
             await self._ledger.catch_up(self._log)
             basis = self._now()
             if not await self._ledger.is_complete():
@@ -98,22 +106,63 @@ class BudgetEvaluator:
             }
             if not await self._ledger.is_complete():
                 return _WAITING
-            judged = await registry.budgets.keep(
-                partial(judge_all, figures, now=books.now, channels=registry.notices.channels, link=self._link)
+            judged = await self._judged(
+                lambda: {id: each for id, each in figures.items() if id not in self._alone}, books.now
             )
-            self.figures, self._basis = figures, basis
+            alone = {id: each for id, each in self._alone.items() if each is not None}
+            self.figures, self._basis = {**figures, **alone}, basis
         broken = sum(each.problem is not None for each in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 
+    async def evaluate_one(self, budget: SpendBudget) -> bool:
+        """
+        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is evaluated.
+
+        Where nothing runs, all are evaluated.
+        """
+        if not self._is_running:
+            return (await self.evaluate()).waits is None
+        self.wake()
+        async with self._single_turn:
+            await self._ledger.catch_up(self._log)
+            if not await self._ledger.is_complete():
+                return False
+            books = self.books()
+            figures = await books.figures(budget, self._registry.views.find(budget.view_id))
+            if not await self._ledger.is_complete():
+                return False
+            self._alone[budget.id] = None
+            await self._judged(lambda: {budget.id: figures}, books.now)
+            self._alone[budget.id] = figures
+            self.figures = {**self.figures, budget.id: figures}
+        return True
+
+    async def evaluate_soon(self) -> None:
+        """Let `run` evaluate all, as after a budget was deleted; where nothing runs, evaluate them."""
+        self.wake()
+        if not self._is_running:
+            await self.evaluate()
+
     async def run(self) -> None:
         """Evaluate again and again. A failure is logged and left to the next evaluation."""
-        while True:
-            self._woken.clear()
-            try:
-                await self.evaluate()
-            except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
-            await self._until_due()
+        self._is_running = True
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    await self.evaluate()
+                except Exception:  # noqa: BLE001 - the supervised loop
+                    _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
+                await self._until_due()
+        finally:
+            self._is_running = False
+
+    async def _judged(self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float) -> Judged:
+        """Keep what is found by figures, which are asked for when the rows are at hand."""
+        channels = self._registry.notices.channels
+        return await self._registry.budgets.keep(
+            lambda kept: judge_all(figures(), kept, now=now, channels=channels, link=self._link)
+        )
 
     async def _until_due(self) -> None:
         due = self._clock.monotonic() + EVERY_S

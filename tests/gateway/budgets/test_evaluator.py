@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -9,6 +11,7 @@ import pytest
 
 from gateway.budgets.judging import judge_all
 from gateway.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
+from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
 from spool.registry.budget_alerts import ACTUAL, FIRED
@@ -278,6 +281,39 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
     )
     assert ([], [], None) == (judged.alerts, judged.notices, judged.findings)
+
+
+async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before take back
+    nothing.
+    """
+    house = await opened()
+    changed = await house.budget(await house.view())
+    await house.budget(await house.view({"model": ("slow",)}, name="Slow"), name="Slow")
+    house.clock.at = NOW
+    house.spend("10")
+    held, released, costs = asyncio.Event(), asyncio.Event(), house.ledger.costs
+
+    async def slow(query: CostQuery) -> Sequence[CostRow]:
+        if query.include:
+            held.set()
+            await released.wait()
+        return await costs(query)
+
+    monkeypatch.setattr(house.ledger, "costs", slow)
+    running = asyncio.create_task(house.evaluator.run())
+    await held.wait()
+    house.spend("75")
+    assert await house.evaluator.evaluate_one(changed)
+    assert [(CROSSED, "80 %")] == await house.told()
+    assert {changed.id} == set(house.evaluator.figures)
+    assert not released.is_set()
+    released.set()
+    await house.evaluate()  # once the one that is under way has ended
+    assert [(CROSSED, "80 %")] == await house.told()
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
