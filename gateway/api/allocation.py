@@ -251,7 +251,7 @@ async def with_text(services: OperatorServices, version: DefinitionVersion, uri:
 
 async def namespace_with_text(services: OperatorServices, id: str) -> dict[str, Any]:
     table = services.require_registry().allocation
-    row = namespace_with_state(services, table.namespace(id))
+    row = namespace_with_state(services, table.get(id))
     text = await table.text(row.newest) if row.newest is not None else None
     return {**shown_namespace(row), "definition": text}
 

@@ -164,7 +164,7 @@ def namespace_with_state(services: OperatorServices, namespace: Namespace) -> Sh
 
 
 def namespace_rows(services: OperatorServices) -> MemoryRows[ShownNamespace]:
-    namespaces: Sequence[Namespace] = services.require_registry().allocation.namespaces()
+    namespaces: Sequence[Namespace] = services.require_registry().allocation.all()
     return MemoryRows([namespace_with_state(services, each) for each in namespaces])
 
 

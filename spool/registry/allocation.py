@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from spool.errors import Invalid, RegistryDamaged
+from spool.errors import Invalid
+from spool.registry.shared.documents import DocumentKind
 from spool.registry.texts import checked_text
 
-# The kinds of its documents. Texts are documents of their own: the others are read as a whole.
-NAMESPACE_KIND, VERSION_KIND, JOB_KIND = "allocation-namespace", "allocation-version", "allocation-job"
+# The kinds of texts, which are documents of their own: the others are read as a whole.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
 
 DEFAULT = ""  # the namespace that is always there
@@ -34,16 +32,20 @@ OVER = frozenset((DONE, FAILED, CANCELLED))
 
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceDraft:
+    """What a person or a key states of a namespace."""
+
+    name: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace:
+class Namespace(NamespaceDraft):
     """Owns the dimensions of its definition. Times are epoch seconds."""
 
     id: str
-    name: str
-    description: str
     created: float
     last_updated: float
 
@@ -96,6 +98,11 @@ class PublishJob:
     border: Mapping[str, Any] = field(default_factory=dict)
 
 
+NAMESPACES = DocumentKind("allocation-namespace", Namespace, "namespace")
+VERSIONS = DocumentKind("allocation-version", DefinitionVersion, "version of a definition")
+JOBS = DocumentKind("allocation-job", PublishJob, "publish job")
+
+
 def version_id(namespace: str, number: int) -> str:
     return f"{namespace}/{number}"
 
@@ -109,26 +116,13 @@ def checked_namespace_id(id: str) -> str:
     return id
 
 
-def checked_name(name: str) -> str:
-    return checked_text("name", name, MAX_NAME)
-
-
-def checked_description(text: str) -> str:
-    return checked_text("description", text, MAX_DESCRIPTION) if text.strip() else ""
-
-
-def stored(value: Namespace | DefinitionVersion | PublishJob) -> dict[str, Any]:
-    """As a document."""
-    body: dict[str, Any] = msgspec.to_builtins(value)
-    return body
-
-
-def restored(body: Mapping[str, Any], kind: type[T]) -> T:
-    """RegistryDamaged if the document is none of this kind."""
-    try:
-        return msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a document of allocation cannot be read: {error}") from error
+def checked_namespace(draft: NamespaceDraft) -> NamespaceDraft:
+    """The draft in its stored form; Invalid names the field and the rule."""
+    text = draft.description
+    return NamespaceDraft(
+        name=checked_text("name", draft.name, MAX_NAME),
+        description=checked_text("description", text, MAX_DESCRIPTION) if text.strip() else "",
+    )
 
 
 def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:

@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
+from spool.registry.shared.documents import DocumentKind
 
-from spool.errors import RegistryDamaged
-
-KIND = "budget_alerts"  # of its documents
 ACTUAL, FORECAST = "actual", "forecast"
 KINDS = (ACTUAL, FORECAST)
 PENDING, FIRED, CORRECTED, CLEARED = "pending", "fired", "corrected", "cleared"
@@ -61,15 +57,4 @@ class PeriodAlerts:
         return f"{self.budget_id}.{self.first_day}"
 
 
-def stored(alerts: PeriodAlerts) -> dict[str, Any]:
-    """The alerts as a document."""
-    body: dict[str, Any] = msgspec.to_builtins(alerts)
-    return body
-
-
-def restored(body: Mapping[str, Any]) -> PeriodAlerts:
-    """The alerts of a document; RegistryDamaged if it has none."""
-    try:
-        return msgspec.convert(body, PeriodAlerts)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"the alerts of a budget cannot be read: {error}") from error
+BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")

@@ -10,18 +10,15 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
-import msgspec
-
-from spool.errors import Invalid, RegistryDamaged
+from spool.errors import Invalid
 from spool.ledger.periods import beginning
 from spool.registry.insights import checked_amount
+from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text
 
-KIND = "budget"  # of its documents
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
@@ -63,7 +60,6 @@ class BudgetDraft:
     silent_reason: str = ""
 
 
-DRAFTED = tuple(BudgetDraft.__dataclass_fields__)
 # What an alert depends on: a change of any of them judges the running period anew.
 RULES = ("view_id", "granularity", "planned", "default_amount", "time_zone", "measure", "per", "alerts",
          "forecast_alerts")  # fmt: skip
@@ -80,7 +76,7 @@ class SpendBudget(BudgetDraft):
 
     @property
     def version(self) -> str:
-        return version_of(stored(self))
+        return version_of(self)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -89,6 +85,9 @@ class SpendBudget(BudgetDraft):
     def amount(self, first_day: str) -> str:
         """What is planned for the period that begins on a day, "" if nothing is."""
         return self.planned.get(first_day, self.default_amount)
+
+
+BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 
 def new_budget_id() -> str:
@@ -127,20 +126,6 @@ def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
         silent_until=draft.silent_until,
         silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON) if draft.silent_reason else "",
     )
-
-
-def stored(budget: SpendBudget) -> dict[str, Any]:
-    """The budget as a document."""
-    body: dict[str, Any] = msgspec.to_builtins(budget)
-    return body
-
-
-def restored(body: Mapping[str, Any]) -> SpendBudget:
-    """The budget of a document; RegistryDamaged if it is none."""
-    try:
-        return msgspec.convert(body, SpendBudget)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a budget cannot be read: {error}") from error
 
 
 def _planned(planned: Mapping[str, str], granularity: str) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
@@ -15,6 +16,7 @@ from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.connections import ConnectionTable
+from spool.registry.tables.documents import DocumentTable, MemoryTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.notices import NoticeTable
@@ -44,6 +46,7 @@ class Registry:
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
+        self._documents: tuple[DocumentTable[Any], ...] = (self.roles, self.views, self.budgets, self.allocation)
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
@@ -51,10 +54,8 @@ class Registry:
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
-            for table in (
-                registry.keys, registry.roles, registry.connections, registry.views, registry.budgets,
-                registry.allocation,
-            ):  # fmt: skip
+            tables: Sequence[MemoryTable] = (registry.keys, registry.connections, *registry._documents)
+            for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
             await registry.close()
@@ -64,11 +65,8 @@ class Registry:
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """By limit how many rows each key made of those that are there, under "" those that people made."""
         there = {
-            makers.VIEWS: len(self.views.all()),
-            makers.BUDGETS: len(self.budgets.all()),
             makers.CONNECTIONS: len(self.connections.all()),
-            makers.ROLES: sum(not role.is_builtin for role in self.roles.all()),
-            makers.NAMESPACES: len(self.allocation.namespaces()),
+            **{table.limit: table.count() for table in self._documents},
         }
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:

@@ -13,11 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
-import msgspec
-
-from spool.errors import Invalid, RegistryDamaged
+from spool.errors import Invalid
 from spool.ledger.queries import Wanted
 from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person, Session, checked_email
 from spool.registry.permission_sets import (
@@ -28,10 +25,10 @@ from spool.registry.permission_sets import (
     PERMISSION_SETS,
     with_included,
 )
+from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text, storable
 
-KIND = "role"  # of its documents
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
 MAX_VALUE = 256  # characters, as much as the ledger keeps
@@ -145,9 +142,6 @@ class RoleDraft:
     groups: tuple[str, ...] = ()
 
 
-DRAFTED = tuple(RoleDraft.__dataclass_fields__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role(RoleDraft):
     """As it is kept. Times are epoch seconds."""
@@ -159,7 +153,7 @@ class Role(RoleDraft):
 
     @property
     def version(self) -> str:
-        return version_of(stored(self))
+        return version_of(self)
 
     @property
     def is_builtin(self) -> bool:
@@ -174,6 +168,9 @@ class Role(RoleDraft):
             f"the ledger does not know {', '.join(gone)} any more, so the role shows no calls: add the tag to [ledger]"
             " tags, publish a definition of the dimension, or change the role"
         )
+
+
+ROLES = DocumentKind("role", Role, "role")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,20 +301,6 @@ class Roles:
 
 def new_role_id() -> str:
     return secrets.token_hex(16)
-
-
-def stored(role: Role) -> dict[str, Any]:
-    """The role as a document."""
-    body: dict[str, Any] = msgspec.to_builtins(role)
-    return body
-
-
-def restored(body: Mapping[str, Any]) -> Role:
-    """The role of a document; RegistryDamaged if it is none."""
-    try:
-        return msgspec.convert(body, Role)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a role cannot be read: {error}") from error
 
 
 def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:

@@ -5,7 +5,7 @@ What an engine owes the registry: its rows, in transactions. Every rule stands a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
@@ -13,12 +13,13 @@ from spool.registry.connections import BillingConnection
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.shared.documents import DocumentRows
 from spool.registry.shared.following import RegistryNews
 
 T = TypeVar("T")
 
 
-class RegistryRows(Protocol):
+class RegistryRows(DocumentRows, Protocol):
     """The rows within one transaction. `put_...` adds a row or replaces the one with its id."""
 
     def keys(self) -> Sequence[Key]:
@@ -128,16 +129,6 @@ class RegistryRows(Protocol):
     def put_connection(self, connection: BillingConnection) -> None: ...
 
     def delete_connection(self, id: str) -> None: ...
-
-    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """The JSON objects of one kind by id, in the order of the ids. For small tables that are read as a whole."""
-        ...
-
-    def document(self, kind: str, id: str) -> Mapping[str, Any] | None: ...
-
-    def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None: ...
-
-    def delete_document(self, kind: str, id: str) -> None: ...
 
     def add_audit(
         self,

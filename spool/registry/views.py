@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
-
-from spool.errors import Invalid, RegistryDamaged
+from spool.errors import Invalid
 from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
 from spool.ledger.ranges import RANGES
+from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.texts import check_one_of, checked_text, storable
 
-KIND = "view"  # of its documents
 MAX_NAME = 200
 MAX_VALUE = 256  # characters, as much as the ledger keeps
 MAX_VALUES = 1000  # of one filter
@@ -90,7 +87,6 @@ class ViewDraft:
     range: str = "mtd"
 
 
-DRAFTED = tuple(ViewDraft.__dataclass_fields__)
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))  # fields that name dimensions
 
 
@@ -104,7 +100,7 @@ class View(ViewDraft):
 
     @property
     def version(self) -> str:
-        return version_of(stored(self))
+        return version_of(self)
 
     @property
     def include(self) -> Wanted:
@@ -137,6 +133,9 @@ class View(ViewDraft):
         )
 
 
+VIEWS = DocumentKind("view", View, "view")
+
+
 def dimensions(view: ViewDraft) -> Iterator[str]:
     """Every dimension that a view names."""
     yield view.principal_dimension
@@ -146,20 +145,6 @@ def dimensions(view: ViewDraft) -> Iterator[str]:
 
 def new_view_id() -> str:
     return secrets.token_hex(16)
-
-
-def stored(view: View) -> dict[str, Any]:
-    """The view as a document."""
-    body: dict[str, Any] = msgspec.to_builtins(view)
-    return body
-
-
-def restored(body: Mapping[str, Any]) -> View:
-    """The view of a document; RegistryDamaged if it is none."""
-    try:
-        return msgspec.convert(body, View)
-    except msgspec.ValidationError as error:
-        raise RegistryDamaged(f"a view cannot be read: {error}") from error
 
 
 def checked_view(draft: ViewDraft) -> ViewDraft:

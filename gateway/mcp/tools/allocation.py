@@ -128,7 +128,7 @@ def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
     """The one that is asked for; None for all. Invalid if there is none of the name."""
     if asked.namespace is None:
         return DEFAULT if asked.version is not None else None
-    known = [each.id for each in asking.services.require_registry().allocation.namespaces()]
+    known = [each.id for each in asking.services.require_registry().allocation.all()]
     if asked.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if asked.namespace not in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,10 +27,11 @@ def edited(before: Row, after: Row, **stamp: Any) -> Row:
     return before if after == before else replace(after, **stamp)
 
 
-def version_of(body: Mapping[str, Any]) -> str:
+def version_of(row: object) -> str:
     """
     A row as a short text, another one after each change. It is shown with the row, and given back with an edit of it.
     """
+    body = msgspec.to_builtins(row)
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 

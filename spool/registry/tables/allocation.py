@@ -13,36 +13,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.errors import NotAllowed, NotThere
 from spool.registry import allocation
 from spool.registry.allocation import (
     DEFAULT,
     DONE,
     FAILED,
-    JOB_KIND,
     JOB_TEXT_KIND,
-    NAMESPACE_KIND,
+    JOBS,
+    NAMESPACES,
     OVER,
     PUBLISHING,
     QUEUED,
     VALIDATING,
-    VERSION_KIND,
     VERSION_TEXT_KIND,
+    VERSIONS,
     WAITING,
     DefinitionVersion,
     JobFault,
     Namespace,
+    NamespaceDraft,
     PublishJob,
-    restored,
-    stored,
     version_id,
 )
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
+from spool.registry.shared import makers
 from spool.registry.shared.edits import edited
-from spool.registry.shared.following import DOCUMENTS
-from spool.registry.shared.makers import NAMESPACES, check_share, forget_maker, note_maker
+from spool.registry.shared.following import Subject
+from spool.registry.tables.documents import DocumentTable, stated
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,26 @@ class _Kept:
     jobs: Mapping[str, PublishJob] = field(default_factory=dict)
 
 
-class AllocationTable:
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there."""
+class AllocationTable(DocumentTable[Namespace]):
+    """
+    Namespaces are its documents, with the versions and jobs of each.
 
-    about = tuple((DOCUMENTS, kind) for kind in (NAMESPACE_KIND, VERSION_KIND, JOB_KIND))
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there.
+    """
+
+    kind, draft, limit, action = NAMESPACES, NamespaceDraft, makers.NAMESPACES, "allocation_namespace"
 
     def __init__(self, changes: Changes) -> None:
-        self._changes = changes
+        super().__init__(changes)
         self._kept = _Kept()
         self._news = asyncio.Event()
 
+    @property
+    def about(self) -> tuple[Subject, ...]:
+        return (NAMESPACES.about, VERSIONS.about, JOBS.about)
+
     async def load(self) -> None:
-        self._remember(await self._changes.read(_all))
+        self._remember_all(await self._changes.read(_all))
 
     async def changes(self) -> None:
         """Wait until something was changed since the last call, here or by another process; for one reader."""
@@ -78,88 +86,30 @@ class AllocationTable:
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
-    def namespaces(self) -> list[Namespace]:
-        return list(self._kept.namespaces.values())
-
-    def namespace(self, id: str) -> Namespace:
-        return _namespace(self._kept, id)
-
     def check_namespace(self, id: str) -> None:
         """NotThere unless definitions can be published in it."""
         if id != DEFAULT:
-            self.namespace(id)
+            self.get(id)
 
     async def create_namespace(self, id: str, *, name: str, description: str, most: int, actor: Actor) -> Namespace:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        made = Namespace(
-            id=allocation.checked_namespace_id(id),
-            name=allocation.checked_name(name),
-            description=allocation.checked_description(description),
-            created=now,
-            last_updated=now,
-        )
-
-        def work(rows: RegistryRows) -> _Kept:
-            kept = _all(rows)
-            if id in kept.namespaces:
-                raise AlreadyThere(f"there is a namespace {id!r}")
-            if len(kept.namespaces) >= most:
-                raise NotAllowed(f"there are {most} namespaces (allocation.max_namespaces); delete one")
-            check_share(rows, NAMESPACES, kept.namespaces, most, actor)
-            rows.put_document(NAMESPACE_KIND, id, stored(made))
-            note_maker(rows, NAMESPACES, id, actor)
-            rows.add_audit(now, actor, "allocation_namespace.create", id, after=stored(made))
-            return _all(rows)
-
-        return _namespace(await self._changes.change(work, self._remember), id)
+        drafted = allocation.checked_namespace(NamespaceDraft(name=name, description=description))
+        made = Namespace(id=allocation.checked_namespace_id(id), created=now, last_updated=now, **stated(drafted))
+        return await self._add(made, check=_any_name, most=most, actor=actor)
 
     async def change_namespace(self, id: str, changes: Mapping[str, str], *, actor: Actor) -> Namespace:
         """Set `name` and `description`, where given."""
-        now = self._changes.clock.now()
-        checked = dict(changes)
-        if "name" in checked:
-            checked["name"] = allocation.checked_name(checked["name"])
-        if "description" in checked:
-            checked["description"] = allocation.checked_description(checked["description"])
 
-        def work(rows: RegistryRows) -> _Kept:
-            before = _namespace(_all(rows), id)
-            named = replace(before, name=checked.get("name", before.name),
-                            description=checked.get("description", before.description))  # fmt: skip
-            after = edited(before, named, last_updated=now)
-            if after is before:
-                return _all(rows)
-            rows.put_document(NAMESPACE_KIND, id, stored(after))
-            names = [name for name in checked if getattr(before, name) != getattr(after, name)]
-            was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
-            rows.add_audit(now, actor, "allocation_namespace.change", id, before=was, after=is_now)
-            return _all(rows)
+        def edit(before: Namespace) -> Namespace:
+            draft = NamespaceDraft(**{**stated(before, NamespaceDraft), **changes})
+            return replace(before, **stated(allocation.checked_namespace(draft)))
 
-        return _namespace(await self._changes.change(work, self._remember), id)
+        return await self._edit(id, edit, check=_any_name, actor=actor)
 
     async def delete_namespace(self, id: str, *, actor: Actor) -> None:
         """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
-        now = self._changes.clock.now()
-
-        def work(rows: RegistryRows) -> _Kept:
-            kept = _all(rows)
-            before = _namespace(kept, id)
-            newest = allocation.in_force(list(kept.versions.values())).get(id)
-            if newest is not None and newest.dimensions:
-                keys = ", ".join(newest.dimensions)
-                raise NotAllowed(
-                    f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
-                )
-            if any(job.namespace == id and job.state not in OVER for job in kept.jobs.values()):
-                raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
-            _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
-            rows.delete_document(NAMESPACE_KIND, id)
-            forget_maker(rows, NAMESPACES, id)
-            rows.add_audit(now, actor, "allocation_namespace.delete", id, before=stored(before))
-            return _all(rows)
-
-        await self._changes.change(work, self._remember)
+        await self._remove(id, check=_delete_versions, actor=actor)
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
@@ -214,7 +164,7 @@ class AllocationTable:
         def work(rows: RegistryRows) -> _Kept:
             kept = _all(rows)
             if namespace != DEFAULT:
-                _namespace(kept, namespace)
+                self._found(kept.namespaces, namespace)
             latest = _latest(kept, namespace)
             _check_base(latest if base is None else base, latest)
             _make_room(rows, kept.jobs.values(), most)
@@ -223,12 +173,12 @@ class AllocationTable:
                 id=id, number=number, namespace=namespace, base=latest, state=QUEUED, submitted=now,
                 submitted_by=actor.name, submitted_from=actor.address, last_updated=now,
             )  # fmt: skip
-            rows.put_document(JOB_KIND, id, stored(job))
+            JOBS.put(rows, job)
             rows.put_document(JOB_TEXT_KIND, id, {"text": text})
             rows.add_audit(now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest})
             return _all(rows)
 
-        return _job(await self._changes.change(work, self._remember), id)
+        return _job(await self._changes.change(work, self._remember_all), id)
 
     async def advance(self, id: str, state: str) -> PublishJob:
         """Set the state of a job, unless another process has brought it further; NotAllowed if it is over."""
@@ -248,12 +198,12 @@ class AllocationTable:
             job = _job(_all(rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled")
-            rows.put_document(JOB_KIND, id, stored(replace(job, state=allocation.CANCELLED, last_updated=now)))
+            JOBS.put(rows, replace(job, state=allocation.CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
             return _all(rows)
 
-        return _job(await self._changes.change(work, self._remember), id)
+        return _job(await self._changes.change(work, self._remember_all), id)
 
     async def publish(
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
@@ -277,18 +227,18 @@ class AllocationTable:
                 namespace=job.namespace, number=latest + 1, dimensions=tuple(dimensions), bytes=len(text.encode()),
                 created=now, created_by=job.submitted_by,
             )  # fmt: skip
-            rows.put_document(VERSION_KIND, made.id, stored(made))
+            VERSIONS.put(rows, made)
             rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
             _forget_versions(rows, _of(kept, job.namespace)[: max(0, len(_of(kept, job.namespace)) + 1 - most)])
             done = replace(job, state=DONE, version=made.number, border=border, last_updated=now)
-            rows.put_document(JOB_KIND, id, stored(done))
+            JOBS.put(rows, done)
             rows.delete_document(JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             after = {"version": made.number, "dimensions": list(made.dimensions)}
             rows.add_audit(now, actor, "allocation.publish", job.namespace or allocation.DEFAULT_WORD, after=after)
             return _all(rows)
 
-        kept = await self._changes.change(work, self._remember)
+        kept = await self._changes.change(work, self._remember_all)
         job = _job(kept, id)
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
@@ -308,12 +258,12 @@ class AllocationTable:
             after = edited(job, change(job), last_updated=now)
             if after is job:
                 return kept
-            rows.put_document(JOB_KIND, id, stored(after))
+            JOBS.put(rows, after)
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)
             return _all(rows)
 
-        job = _job(await self._changes.change(work, self._remember), id)
+        job = _job(await self._changes.change(work, self._remember_all), id)
         if was_over:
             raise NotAllowed(f"this job is {job.state}")
         return job
@@ -321,24 +271,38 @@ class AllocationTable:
     async def _text(self, kind: str, id: str) -> str:
         return await self._changes.read(lambda rows: _text(rows, kind, id))
 
-    def _remember(self, kept: _Kept) -> None:
+    def _remember_all(self, kept: _Kept) -> None:
         self._kept = kept
+        self._set(dict(kept.namespaces))
+
+    def _set(self, rows: dict[str, Namespace]) -> None:
+        super()._set(rows)
         self._news.set()
+
+    def _forget(self, id: str) -> None:
+        versions = {key: each for key, each in self._kept.versions.items() if each.namespace != id}
+        self._kept = replace(self._kept, versions=versions)
+        super()._forget(id)
 
 
 def _all(rows: RegistryRows) -> _Kept:
-    return _Kept(
-        namespaces={id: restored(body, Namespace) for id, body in rows.documents(NAMESPACE_KIND).items()},
-        versions={id: restored(body, DefinitionVersion) for id, body in rows.documents(VERSION_KIND).items()},
-        jobs={id: restored(body, PublishJob) for id, body in rows.documents(JOB_KIND).items()},
-    )
+    return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
 
 
-def _namespace(kept: _Kept, id: str) -> Namespace:
-    found = kept.namespaces.get(id)
-    if found is None:
-        raise NotThere("there is no namespace with this id")
-    return found
+def _any_name(rows: RegistryRows, kept: Mapping[str, Namespace], namespace: Namespace) -> None:
+    """Its id is what is unique of a namespace."""
+
+
+def _delete_versions(rows: RegistryRows, namespace: Namespace) -> None:
+    """NotAllowed while they are in force, or while there will be another one."""
+    kept, id = _all(rows), namespace.id
+    newest = allocation.in_force(list(kept.versions.values())).get(id)
+    if newest is not None and newest.dimensions:
+        keys = ", ".join(newest.dimensions)
+        raise NotAllowed(f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first")
+    if any(job.namespace == id and job.state not in OVER for job in kept.jobs.values()):
+        raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
+    _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
 
 
 def _job(kept: _Kept, id: str) -> PublishJob:
@@ -371,12 +335,12 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int) -> Non
     if excess > len(over):
         raise NotAllowed(f"{len(kept) - len(over)} publish jobs wait (allocation.max_jobs); wait, or cancel one")
     for job in over[: max(0, excess)]:
-        rows.delete_document(JOB_KIND, job.id)
+        JOBS.delete(rows, job.id)
 
 
 def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:
     for each in versions:
-        rows.delete_document(VERSION_KIND, each.id)
+        VERSIONS.delete(rows, each.id)
         rows.delete_document(VERSION_TEXT_KIND, each.id)
 
 

@@ -11,21 +11,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.registry import budget_alerts, budgets, views
-from spool.registry.budget_alerts import PeriodAlerts
-from spool.registry.budgets import DRAFTED, KIND, RULES, BudgetDraft, SpendBudget
-from spool.registry.changes import Changes
+from spool.errors import AlreadyThere, Invalid
+from spool.registry import budgets
+from spool.registry.budget_alerts import BUDGET_ALERTS, PeriodAlerts
+from spool.registry.budgets import BUDGETS, RULES, BudgetDraft, SpendBudget
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
-from spool.registry.shared.edits import check_version, edited
-from spool.registry.shared.following import DOCUMENTS
-from spool.registry.shared.makers import BUDGETS, check_share, forget_maker, note_maker
+from spool.registry.shared import makers
+from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
-from spool.registry.views import View
+from spool.registry.views import VIEWS, View
 
 KEPT_S = 92 * 86400.0  # the alerts of a period are shown for so long after its end
 NO_VIEW = "view.id: there is no view with this id"
@@ -53,34 +51,18 @@ class Judged:
     findings: Sequence[Finding] | None
 
 
-class BudgetTable:
+class BudgetTable(DocumentTable[SpendBudget]):
     """
     Create, change and delete budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
     `known` are the dimensions of the ledger.
     """
 
-    about = ((DOCUMENTS, KIND),)
-
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-        self._budgets: dict[str, SpendBudget] = {}
-
-    async def load(self) -> None:
-        self._budgets = dict(await self._changes.read(_all))
-
-    def all(self) -> list[SpendBudget]:
-        return list(self._budgets.values())
-
-    def find(self, id: str) -> SpendBudget | None:
-        return self._budgets.get(id)
-
-    def get(self, id: str) -> SpendBudget:
-        return _found(self._budgets, id)
+    kind, draft, limit, action = BUDGETS, BudgetDraft, makers.BUDGETS, "budget"
 
     async def alerts(self, id: str) -> list[PeriodAlerts]:
         """The alerts of a budget, by period."""
-        found = await self._changes.read(_alerts)
+        found = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
     async def create(self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor) -> SpendBudget:
@@ -89,20 +71,8 @@ class BudgetTable:
         drafted = budgets.checked_budget(draft, now=now)
         _check_owners(drafted, known)
         id = budgets.new_budget_id()
-        budget = SpendBudget(id=id, created=now, last_updated=now, rules_since=now, **_fields(drafted))
-
-        def work(rows: RegistryRows) -> SpendBudget:
-            kept = _all(rows)
-            if len(kept) >= most:
-                raise NotAllowed(f"there are {most} budgets (budgets.max); delete one")
-            check_share(rows, BUDGETS, kept, most, actor)
-            _check_place(rows, kept, budget)
-            rows.put_document(KIND, id, budgets.stored(budget))
-            note_maker(rows, BUDGETS, id, actor)
-            rows.add_audit(now, actor, "budget.create", id, after=_shown(budget, DRAFTED))
-            return budget
-
-        return await self._changes.change(work, self._remember)
+        budget = SpendBudget(id=id, created=now, last_updated=now, rules_since=now, **stated(drafted))
+        return await self._add(budget, check=_check_place, most=most, actor=actor)
 
     async def change(
         self,
@@ -120,53 +90,31 @@ class BudgetTable:
         """
         now = self._changes.clock.now()
 
-        def work(rows: RegistryRows) -> SpendBudget:
-            kept = _all(rows)
-            before = _found(kept, id)
-            check_version(before.version, version)
-            drafted = budgets.checked_budget(BudgetDraft(**{**_fields(before), **changes}), now=now)
+        def edit(before: SpendBudget) -> SpendBudget:
+            drafted = budgets.checked_budget(BudgetDraft(**{**stated(before, BudgetDraft), **changes}), now=now)
             if "per" in changes:
                 _check_owners(drafted, known)
             is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)
-            since = now if is_judged_anew else before.rules_since
-            after = edited(before, replace(before, **_fields(drafted), rules_since=since), last_updated=now)
-            if after is before:
-                return before
-            _check_place(rows, kept, after)
-            rows.put_document(KIND, id, budgets.stored(after))
-            names = [name for name in DRAFTED if getattr(before, name) != getattr(after, name)]
-            rows.add_audit(now, actor, "budget.change", id, before=_shown(before, names), after=_shown(after, names))
-            return after
+            return replace(before, **stated(drafted), rules_since=now if is_judged_anew else before.rules_since)
 
-        return await self._changes.change(work, self._remember)
+        return await self._edit(id, edit, check=_check_place, version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """With its alerts. Its insight is closed by the next evaluation."""
-
-        def work(rows: RegistryRows) -> None:
-            before = _found(_all(rows), id)
-            rows.delete_document(KIND, id)
-            forget_maker(rows, BUDGETS, id)
-            for alerts in _alerts(rows).values():
-                if alerts.budget_id == id:
-                    rows.delete_document(budget_alerts.KIND, alerts.id)
-            rows.add_audit(self._changes.clock.now(), actor, "budget.delete", id, before=_shown(before, DRAFTED))
-
-        await self._changes.change(work, lambda _: self._forget(id))
+        await self._remove(id, check=_delete_alerts, actor=actor)
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
         """Keep what `judge` finds from the rows of this moment, all of it or nothing."""
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Judged:
-            alerts = _alerts(rows)
+            alerts = BUDGET_ALERTS.all(rows)
             for old in alerts.values():
                 if old.end < now - KEPT_S:
-                    rows.delete_document(budget_alerts.KIND, old.id)
-            kept_views = {id: views.restored(body) for id, body in rows.documents(views.KIND).items()}
-            judged = judge(Kept(budgets=list(_all(rows).values()), views=kept_views, alerts=alerts))
+                    BUDGET_ALERTS.delete(rows, old.id)
+            judged = judge(Kept(budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts))
             for changed in judged.alerts:
-                rows.put_document(budget_alerts.KIND, changed.id, budget_alerts.stored(changed))
+                BUDGET_ALERTS.put(rows, changed)
             for notice, channels in judged.notices:
                 add_notices(rows, [notice], channels)
             if judged.findings is not None:
@@ -174,36 +122,6 @@ class BudgetTable:
             return judged
 
         return await self._changes.change(work)
-
-    def _remember(self, budget: SpendBudget) -> None:
-        self._budgets[budget.id] = budget
-
-    def _forget(self, id: str) -> None:
-        self._budgets.pop(id, None)
-
-
-def _all(rows: RegistryRows) -> dict[str, SpendBudget]:
-    return {id: budgets.restored(body) for id, body in rows.documents(KIND).items()}
-
-
-def _alerts(rows: RegistryRows) -> dict[str, PeriodAlerts]:
-    return {id: budget_alerts.restored(body) for id, body in rows.documents(budget_alerts.KIND).items()}
-
-
-def _found(kept: Mapping[str, SpendBudget], id: str) -> SpendBudget:
-    budget = kept.get(id)
-    if budget is None:
-        raise NotThere("there is no budget with this id")
-    return budget
-
-
-def _fields(draft: BudgetDraft) -> dict[str, Any]:
-    return {name: getattr(draft, name) for name in DRAFTED}
-
-
-def _shown(budget: SpendBudget, names: Collection[str]) -> dict[str, Any]:
-    body = budgets.stored(budget)
-    return {name: body[name] for name in names}
 
 
 def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
@@ -213,9 +131,15 @@ def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
 
 def _check_place(rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget) -> None:
     """A budget hangs on a view that exists, under a name that no other budget of the view has."""
-    if rows.document(views.KIND, budget.view_id) is None:
+    if VIEWS.find(rows, budget.view_id) is None:
         raise Invalid(NO_VIEW)
     name = budget.name.casefold()
     for each in kept.values():
         if each.id != budget.id and each.view_id == budget.view_id and each.name.casefold() == name:
             raise AlreadyThere(f"this view has a budget named {budget.name!r}")
+
+
+def _delete_alerts(rows: RegistryRows, budget: SpendBudget) -> None:
+    for alerts in BUDGET_ALERTS.all(rows).values():
+        if alerts.budget_id == budget.id:
+            BUDGET_ALERTS.delete(rows, alerts.id)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.errors import NotAllowed
 from spool.registry import roles
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.roles import BUILTIN, DRAFTED, KIND, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
+from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
-from spool.registry.shared.edits import check_version, edited
-from spool.registry.shared.following import DOCUMENTS
-from spool.registry.shared.makers import ROLES, check_share, forget_maker, note_maker
+from spool.registry.shared import makers
+from spool.registry.tables.documents import Check, DocumentTable, check_name, stated
 from spool.registry.texts import check_dimensions
 
 _SHOWN = 10  # holders of a role that a message names
 
 
-class RoleTable:
+class RoleTable(DocumentTable[Role]):
     """
     Create, change and delete roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
@@ -28,19 +27,15 @@ class RoleTable:
     server's own machine: nobody takes away his own administration.
     """
 
-    about = ((DOCUMENTS, KIND),)
+    kind, draft, limit, action = ROLES, RoleDraft, makers.ROLES, "role"
 
     def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-        self._roles: dict[str, Role] = {}
+        super().__init__(changes)
         self._in_force = Roles(())
-
-    async def load(self) -> None:
-        self._set(await self._changes.read(_all))
 
     def all(self) -> list[Role]:
         """The built-in ones, too."""
-        return [*BUILTIN.values(), *self._roles.values()]
+        return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
         """What a person may do and see now."""
@@ -48,20 +43,11 @@ class RoleTable:
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
         """What the person would have if a draft were a role, in place of the one with the id `replaced`."""
-        tried = Role(id="", **_fields(draft))
-        return Roles([*(role for id, role in self._roles.items() if id != replaced), tried]).of_holder(holder)
+        tried = Role(id="", **stated(draft))
+        return Roles([*(role for id, role in self._rows.items() if id != replaced), tried]).of_holder(holder)
 
     def get(self, id: str) -> Role:
-        return BUILTIN.get(id) or _found(self._roles, id)
-
-    def find_any(self, word: str) -> Role:
-        """The role of this id, else of this name whatever the case. NotThere if there is neither."""
-        wanted = word.strip().casefold()
-        found = next((role for role in self.all() if role.id == word), None)
-        found = found or next((role for role in self.all() if role.name.casefold() == wanted), None)
-        if found is None:
-            raise NotThere("there is no role with this id or name")
-        return found
+        return BUILTIN.get(id) or super().get(id)
 
     async def create(
         self,
@@ -77,21 +63,8 @@ class RoleTable:
         drafted = roles.checked_role_draft(draft, limits)
         check_dimensions(roles.dimensions(drafted), known)
         id = roles.new_role_id()
-        role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **_fields(drafted))
-
-        def work(rows: RegistryRows) -> Role:
-            kept = _all(rows)
-            if len(kept) >= limits.most:
-                raise NotAllowed(f"there are {limits.most} roles (roles.max); delete one")
-            check_share(rows, ROLES, kept, limits.most, actor)
-            _check_name(kept, role)
-            _check_rights_that_remain(rows, kept, {**kept, id: role}, asker)
-            rows.put_document(KIND, id, roles.stored(role))
-            note_maker(rows, ROLES, id, actor)
-            rows.add_audit(now, actor, "role.create", id, after=_shown(role, DRAFTED))
-            return role
-
-        return await self._changes.change(work, self._remember)
+        role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **stated(drafted))
+        return await self._add(role, check=_check_for(asker), most=limits.most, actor=actor)
 
     async def change(
         self,
@@ -109,59 +82,33 @@ class RoleTable:
 
         NotAllowed if it is not of the `version` any more that was read.
         """
-        now = self._changes.clock.now()
 
-        def work(rows: RegistryRows) -> Role:
-            kept = _all(rows)
-            before = _found(kept, id)
-            check_version(before.version, version)
-            drafted = roles.checked_role_draft(RoleDraft(**{**_fields(before), **changes}), limits)
+        def edit(before: Role) -> Role:
+            drafted = roles.checked_role_draft(RoleDraft(**{**stated(before, RoleDraft), **changes}), limits)
             if "filters" in changes:
                 check_dimensions(roles.dimensions(drafted), known)
-            after = replace(before, **_fields(drafted))
-            after = edited(before, after, last_updated=now, last_updated_by=actor.name)
-            if after is before:
-                return before
-            _check_name(kept, after)
-            _check_rights_that_remain(rows, kept, {**kept, id: after}, asker)
-            rows.put_document(KIND, id, roles.stored(after))
-            names = [name for name in DRAFTED if getattr(before, name) != getattr(after, name)]
-            rows.add_audit(now, actor, "role.change", id, before=_shown(before, names), after=_shown(after, names))
-            return after
+            return replace(before, **stated(drafted))
 
-        return await self._changes.change(work, self._remember)
+        check = _check_for(asker)
+        return await self._edit(id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """NotAllowed while it has members or groups."""
+        await self._remove(id, check=_check_unused, actor=actor)
 
-        def work(rows: RegistryRows) -> None:
-            before = _found(_all(rows), id)
-            holders = [*before.members, *(f"the group {group}" for group in before.groups)]
-            if holders:
-                more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
-                raise NotAllowed(
-                    f"the role {before.name} is given to {', '.join(holders[:_SHOWN])}{more}: give them another role"
-                    " and take them out of this one first"
-                )
-            rows.delete_document(KIND, id)
-            forget_maker(rows, ROLES, id)
-            rows.add_audit(self._changes.clock.now(), actor, "role.delete", id, before=_shown(before, DRAFTED))
+    def _found(self, kept: Mapping[str, Role], id: str) -> Role:
+        if id in BUILTIN:
+            raise NotAllowed(f"the role {BUILTIN[id].name} is built in: it cannot be changed or deleted")
+        return super()._found(kept, id)
 
-        await self._changes.change(work, lambda _: self._forget(id))
-
-    def _remember(self, role: Role) -> None:
-        self._set({**self._roles, role.id: role})
-
-    def _forget(self, id: str) -> None:
-        self._set({kept: role for kept, role in self._roles.items() if kept != id})
-
-    def _set(self, kept: dict[str, Role]) -> None:
-        self._roles, self._in_force = kept, Roles(kept.values())
+    def _set(self, rows: dict[str, Role]) -> None:
+        super()._set(rows)
+        self._in_force = Roles(rows.values())
 
 
 def roles_of(rows: RegistryRows) -> Roles:
     """Those of one moment."""
-    return Roles(_all(rows).values())
+    return Roles(ROLES.all(rows).values())
 
 
 def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
@@ -186,29 +133,19 @@ def _check_rights_that_remain(
         raise NotAllowed("this would take your own administration away; another Organizer or the command line can")
 
 
-def _all(rows: RegistryRows) -> dict[str, Role]:
-    return {id: roles.restored(body) for id, body in rows.documents(KIND).items()}
+def _check_for(asker: Holder | None) -> Check[Role]:
+    def check(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
+        check_name((*BUILTIN.values(), *kept.values()), role, noun="role")
+        _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)
+
+    return check
 
 
-def _found(kept: Mapping[str, Role], id: str) -> Role:
-    if id in BUILTIN:
-        raise NotAllowed(f"the role {BUILTIN[id].name} is built in: it cannot be changed or deleted")
-    role = kept.get(id)
-    if role is None:
-        raise NotThere("there is no role with this id")
-    return role
-
-
-def _fields(draft: RoleDraft) -> dict[str, Any]:
-    return {name: getattr(draft, name) for name in DRAFTED}
-
-
-def _shown(role: Role, names: Iterable[str]) -> dict[str, Any]:
-    body = roles.stored(role)
-    return {name: body[name] for name in names}
-
-
-def _check_name(kept: Mapping[str, Role], role: Role) -> None:
-    name = role.name.casefold()
-    if any(each.name.casefold() == name and each.id != role.id for each in (*BUILTIN.values(), *kept.values())):
-        raise AlreadyThere(f"there is a role named {role.name!r}")
+def _check_unused(rows: RegistryRows, role: Role) -> None:
+    holders = [*role.members, *(f"the group {group}" for group in role.groups)]
+    if holders:
+        more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
+        raise NotAllowed(
+            f"the role {role.name} is given to {', '.join(holders[:_SHOWN])}{more}: give them another role"
+            " and take them out of this one first"
+        )

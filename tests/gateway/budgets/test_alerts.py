@@ -13,6 +13,7 @@ from gateway.budgets.alerts import Reading, Thresholds, Told, is_past, judge
 from spool.ledger.money import UNIT
 from spool.registry.budget_alerts import (
     ACTUAL,
+    BUDGET_ALERTS,
     CLEARED,
     CORRECTED,
     FIRED,
@@ -20,9 +21,8 @@ from spool.registry.budget_alerts import (
     PENDING,
     Alert,
     PeriodAlerts,
-    restored,
-    stored,
 )
+from spool.registry.shared.documents import stored
 
 HOUR = 3600.0
 BOTH = Thresholds(actual=[50, 80, 100], forecast=[100])
@@ -153,7 +153,7 @@ def test_any_course_fires_each_threshold_once(
         alerts, new = judge(both, alerts, each)
         # A restart reads the states from the registry.
         kept = PeriodAlerts(budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts})
-        assert kept == restored(stored(kept))
+        assert kept == BUDGET_ALERTS.restored(stored(kept))
         counts.update((one.kind, one.percent, one.state) for one in new)
         crossed = [percent for percent in actual if is_past(spent * UNIT, 100 * UNIT, percent)]
         assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)

@@ -96,7 +96,7 @@ async def make_namespace(registry: Registry) -> None:
         (make_role, lambda registry: {role.name for role in registry.roles.all()}),
         (make_view, lambda registry: registry.views.all()),
         (make_connection, lambda registry: registry.connections.all()),
-        (make_namespace, lambda registry: registry.allocation.namespaces()),
+        (make_namespace, lambda registry: registry.allocation.all()),
     ],
 )
 async def test_tables_in_memory_follow(

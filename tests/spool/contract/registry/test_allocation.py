@@ -44,10 +44,10 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     fault = JobFault(error="wrong", value="x", path=("Dimensions", 0))
     await table.fail(failed.id, "not valid", [fault])
     await table.cancel(cancelled.id, actor=ADA)
-    kept = (table.namespaces(), table.versions(), table.jobs(), table.in_force())
+    kept = (table.all(), table.versions(), table.jobs(), table.in_force())
     await registry.close()
     again = (await open_registry()).allocation
-    assert kept == (again.namespaces(), again.versions(), again.jobs(), again.in_force())
+    assert kept == (again.all(), again.versions(), again.jobs(), again.in_force())
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.in_force().items()}
     assert ["text", "newer"] == [await again.text(again.version("", number)) for number in (1, 2)]
     assert [waiting] == list(again.unfinished())
@@ -135,9 +135,9 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
     await table.advance(nothing.id, PUBLISHING)
     await table.publish(nothing.id, dimensions=[], border={}, most=9)
     await table.delete_namespace("ml", actor=ADA)
-    assert ([], []) == (table.namespaces(), table.versions("ml"))
+    assert ([], []) == (table.all(), table.versions("ml"))
     with pytest.raises(NotThere):
-        table.namespace("ml")
+        table.get("ml")
 
 
 async def test_changes_are_audited(open_registry: RegistryOpener) -> None:

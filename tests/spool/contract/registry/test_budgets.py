@@ -13,12 +13,13 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
 from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
-from spool.registry.budgets import DRAFTED, MAX_PLANNED, BudgetDraft, SpendBudget
+from spool.registry.budgets import MAX_PLANNED, BudgetDraft, SpendBudget
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.budgets import KEPT_S, Judged, Kept
+from spool.registry.tables.documents import stated
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
@@ -82,7 +83,7 @@ async def test_every_change_has_an_audit_row(open_registry: RegistryOpener) -> N
     await change(registry, made.id, name="Find", default_amount="5")
     await registry.budgets.delete(made.id, actor=ADA)
     created, changed, deleted = await audited(registry)
-    assert set(DRAFTED) == set(created.after or ()) == set(deleted.before or ())
+    assert set(stated(DRAFT)) == set(created.after or ()) == set(deleted.before or ())
     assert ({"name": "Search", "default_amount": "1200"}, {"name": "Find", "default_amount": "5"}) == (
         changed.before, changed.after,
     )  # fmt: skip

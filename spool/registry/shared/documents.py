@@ -1,0 +1,82 @@
+"""
+Rows that are kept as documents: one kind for each class of rows, a JSON object by its id.
+
+For small tables that are read as a whole. A field that a class gains has a default: documents of before lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from spool.errors import RegistryDamaged
+from spool.registry.shared.following import DOCUMENTS, Subject
+
+
+class Identified(Protocol):
+    """A frozen dataclass whose rows have an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=Identified)
+
+
+class DocumentRows(Protocol):
+    """What an engine owes for them, in a transaction of `spool.registry.rows.RegistryRows`."""
+
+    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """The JSON objects of one kind by id, in the order of the ids."""
+        ...
+
+    def document(self, kind: str, id: str) -> Mapping[str, Any] | None: ...
+
+    def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None: ...
+
+    def delete_document(self, kind: str, id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind(Generic[Row]):
+    """`name` is that of the kind in the storage, `noun` what messages call one of the rows."""
+
+    name: str
+    row: type[Row]
+    noun: str
+
+    @property
+    def about(self) -> Subject:
+        """What another process says when it changed one."""
+        return (DOCUMENTS, self.name)
+
+    def all(self, rows: DocumentRows) -> dict[str, Row]:
+        """By id."""
+        return {id: self.restored(body) for id, body in rows.documents(self.name).items()}
+
+    def find(self, rows: DocumentRows, id: str) -> Row | None:
+        body = rows.document(self.name, id)
+        return None if body is None else self.restored(body)
+
+    def put(self, rows: DocumentRows, row: Row) -> None:
+        """Add a row, or replace the one with its id."""
+        rows.put_document(self.name, row.id, stored(row))
+
+    def delete(self, rows: DocumentRows, id: str) -> None:
+        rows.delete_document(self.name, id)
+
+    def restored(self, body: Mapping[str, Any]) -> Row:
+        """The row of a document; RegistryDamaged if it is none."""
+        try:
+            return msgspec.convert(body, self.row)
+        except msgspec.ValidationError as error:
+            raise RegistryDamaged(f"a {self.noun} cannot be read: {error}") from error
+
+
+def stored(row: Identified) -> dict[str, Any]:
+    """The row as a document."""
+    body: dict[str, Any] = msgspec.to_builtins(row)
+    return body

@@ -1,0 +1,204 @@
+"""
+A table of documents: what people and keys create, change and delete, all of it in memory, too.
+
+A new table of this kind needs no line of any engine: it declares its rows, its limit and what it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Generic, Protocol, TypeVar
+
+from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+from spool.registry.shared.documents import DocumentKind, Identified, stored
+from spool.registry.shared.edits import check_version, edited, version_of
+from spool.registry.shared.following import Subject
+from spool.registry.shared.makers import check_share, forget_maker, note_maker
+
+
+class ManagedDocument(Identified, Protocol):
+    """With the times at which it was made and changed: epoch seconds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def created(self) -> float: ...
+
+    @property
+    def last_updated(self) -> float: ...
+
+
+class MemoryTable(Protocol):
+    """A table that keeps rows in memory."""
+
+    @property
+    def about(self) -> tuple[Subject, ...]:
+        """What is kept in memory, as other processes tell of their changes."""
+        ...
+
+    async def load(self) -> None:
+        """Read all that is kept in memory."""
+        ...
+
+
+Row = TypeVar("Row", bound=ManagedDocument)
+# What is checked of a row that is to be kept, among all that are there; it raises.
+Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
+
+
+class DocumentTable(Generic[Row]):
+    """
+    Rows of one kind. Each change is one transaction with its audit row, and one that raises changes nothing.
+
+    A table says how drafts become rows; `_add`, `_edit` and `_remove` keep them.
+    """
+
+    kind: DocumentKind[Row]
+    draft: type[Any]  # its fields are what people and keys state of a row, and what the audit list shows
+    limit: str  # the setting that bounds the rows; makers are noted by it
+    action: str  # of audit rows, before the dot
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._rows: dict[str, Row] = {}
+
+    @property
+    def about(self) -> tuple[Subject, ...]:
+        return (self.kind.about,)
+
+    async def load(self) -> None:
+        self._set(await self._changes.read(self.kind.all))
+
+    def all(self) -> list[Row]:
+        return list(self._rows.values())
+
+    def find(self, id: str) -> Row | None:
+        return self._rows.get(id)
+
+    def get(self, id: str) -> Row:
+        """NotThere if there is none."""
+        return self._found(self._rows, id)
+
+    def named(self, name: str) -> Row | None:
+        """The row of this name, whatever the case."""
+        wanted = name.strip().casefold()
+        return next((row for row in self.all() if row.name.casefold() == wanted), None)
+
+    def find_any(self, word: str) -> Row:
+        """The row of this id, else of this name. NotThere if there is neither."""
+        row = next((row for row in self.all() if row.id == word), None) or self.named(word)
+        if row is None:
+            raise NotThere(f"there is no {self.kind.noun} with this id or name")
+        return row
+
+    def count(self) -> int:
+        """How many there are of those that are made and deleted."""
+        return len(self._rows)
+
+    async def _add(self, row: Row, *, check: Check[Row], most: int | None, actor: Actor) -> Row:
+        """NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number."""
+        noun = self.kind.noun
+
+        def work(rows: RegistryRows) -> Row:
+            kept = self.kind.all(rows)
+            if row.id in kept:
+                raise AlreadyThere(f"there is a {noun} with the id {row.id!r}")
+            if most is not None and len(kept) >= most:
+                raise NotAllowed(f"there are {most} {noun}s ({self.limit}); delete one")
+            if most is not None:
+                check_share(rows, self.limit, kept, most, actor)
+            check(rows, kept, row)
+            self.kind.put(rows, row)
+            note_maker(rows, self.limit, row.id, actor)
+            rows.add_audit(row.created, actor, f"{self.action}.create", row.id, after=self._shown(row))
+            return row
+
+        return await self._changes.change(work, self._remember)
+
+    async def _edit(
+        self,
+        id: str,
+        edit: Callable[[Row], Row],
+        *,
+        check: Check[Row],
+        version: str | None = None,
+        actor: Actor,
+        **stamp: Any,
+    ) -> Row:
+        """
+        Keep what `edit` makes of a row, with `stamp` if that is another one.
+
+        NotAllowed if it is not of the `version` any more that was read.
+        """
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Row:
+            kept = self.kind.all(rows)
+            before = self._found(kept, id)
+            check_version(version_of(before), version)
+            after: Row = edited(before, edit(before), last_updated=now, **stamp)  # type: ignore[type-var]
+            if after is before:
+                return before
+            check(rows, kept, after)
+            self.kind.put(rows, after)
+            names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
+            was, is_now = self._shown(before, names), self._shown(after, names)
+            rows.add_audit(now, actor, f"{self.action}.change", id, before=was, after=is_now)
+            return after
+
+        return await self._changes.change(work, self._remember)
+
+    async def _remove(self, id: str, *, check: Callable[[RegistryRows, Row], None], actor: Actor) -> None:
+        """`check` raises if the row has to stay, and takes away what goes with it."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            before = self._found(self.kind.all(rows), id)
+            check(rows, before)
+            self.kind.delete(rows, id)
+            forget_maker(rows, self.limit, id)
+            rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
+
+        await self._changes.change(work, lambda _: self._forget(id))
+
+    def _found(self, kept: Mapping[str, Row], id: str) -> Row:
+        row = kept.get(id)
+        if row is None:
+            raise NotThere(f"there is no {self.kind.noun} with this id")
+        return row
+
+    def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """For the audit list: what was stated of it, or these fields alone."""
+        body = stored(row)
+        return {name: body[name] for name in (names_of(self.draft) if names is None else names)}
+
+    def _set(self, rows: dict[str, Row]) -> None:
+        """Keep these in memory."""
+        self._rows = rows
+
+    def _remember(self, row: Row) -> None:
+        self._set({**self._rows, row.id: row})
+
+    def _forget(self, id: str) -> None:
+        self._set({kept: row for kept, row in self._rows.items() if kept != id})
+
+
+def names_of(draft: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(draft))
+
+
+def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
+    """The fields of a draft, or of a row those that its draft has."""
+    return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
+
+
+def check_name(kept: Iterable[ManagedDocument], row: ManagedDocument, *, noun: str) -> None:
+    """AlreadyThere if another one has its name, whatever the case."""
+    name = row.name.casefold()
+    if any(each.name.casefold() == name and each.id != row.id for each in kept):
+        raise AlreadyThere(f"there is a {noun} named {row.name!r}")
