@@ -10,8 +10,9 @@ from spool.billing.drops import HourRows, MonthSize, StoredDrop
 from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.postgres.database import Connection, Database
-from spool.postgres.lists import read_page
+from spool.postgres.transactions import PostgresConnection
 from spool.record import BILLING_DATA, BillingDrop
+from spool.sql.lists import read_page
 
 _DROP = ("number", "id", "connection", "month", "operation", "rows", "at")
 _ADD_DROP = """
@@ -89,10 +90,10 @@ class PostgresBillingDrops:
         self._database = database
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
-        within = ("connection = %(of_connection)s", {"of_connection": connection})
+        within = ("connection = :of_connection", {"of_connection": connection})
         sql = self._database.sql
         return await self._database.snapshot(
-            lambda on: read_page(on, "billing_drops", _DROP, query, _drop, within=within, sql=sql)
+            lambda on: read_page(PostgresConnection(on, sql), "billing_drops", _DROP, query, _drop, within=within)
         )
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:

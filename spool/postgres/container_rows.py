@@ -14,8 +14,9 @@ from spool.container_files.values import BookChange, ClusterIdentity, ContainerF
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database, UniqueViolation
-from spool.postgres.lists import read_page
 from spool.postgres.registry.bearers import check_bearers, hold_keys
+from spool.postgres.transactions import PostgresConnection
+from spool.sql.lists import read_page
 
 _NAMES = tuple(each.name for each in fields(ContainerFile))
 _COLUMNS = ", ".join(_NAMES)
@@ -151,7 +152,7 @@ class PostgresContainerRows(SummedContainerRows):
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         sql = self._database.sql
         return await self._database.snapshot(
-            lambda connection: read_page(connection, "container_files", _NAMES, query, _file, sql=sql)
+            lambda connection: read_page(PostgresConnection(connection, sql), "container_files", _NAMES, query, _file)
         )
 
     async def _all(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:

@@ -12,11 +12,12 @@ from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.log.values import Submission
 from spool.postgres.database import Connection, Database, JoinedTransaction
-from spool.postgres.lists import read_page
 from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.transactions import PostgresConnection
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
+from spool.sql.lists import read_page
 from spool.stream_limits import TotalsInHand, size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
@@ -69,7 +70,7 @@ _REMOVE_SETTLED = """
 _HAS_VALUE = """
     EXISTS (SELECT 1 FROM json_each(dimensions::json) AS named (dimension, accepted),
                           json_array_elements_text(named.accepted) AS one (value)
-             WHERE named.dimension = %({name})s AND one.value = ANY(%({values})s))"""
+             WHERE named.dimension = :{name} AND one.value IN :{values})"""
 _FACT = "SELECT value FROM {schema}.facts WHERE name = %s"
 _BEGIN = "INSERT INTO {schema}.facts (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
 _MOVE = """
@@ -199,7 +200,9 @@ class PostgresStreams:
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
         within, sql = _within(stream, part), self._database.sql
         return await self._database.snapshot(
-            lambda connection: read_page(connection, "stream_totals", _NAMES, query, _total, within=within, sql=sql)
+            lambda connection: read_page(
+                PostgresConnection(connection, sql), "stream_totals", _NAMES, query, _total, within=within
+            )
         )
 
     async def sizes(self) -> Sequence[StreamSize]:
@@ -216,9 +219,9 @@ class PostgresStreams:
 
 def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
     """A condition for totals of a stream, and its values."""
-    terms = ["stream = %(of_stream)s"]
+    terms = ["stream = :of_stream"]
     values: dict[str, object] = {"of_stream": stream}
-    for name, term in (("since", "start_time >= %(since)s"), ("until", "start_time < %(until)s")):
+    for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
         bound = getattr(part, name)
         if bound is not None:
             terms.append(term)

@@ -20,3 +20,9 @@ def upsert(table: str, names: Sequence[str], *key: str) -> str:
     """The statement that adds a row, or replaces the one with its key."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
     return f"{insert(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+
+
+def update(table: str, names: Sequence[str], *key: str) -> str:
+    """The statement that writes these columns of the row with a key."""
+    changed = ", ".join(f"{name} = :{name}" for name in names)
+    return f"UPDATE {{schema}}.{table} SET {changed} WHERE {' AND '.join(f'{name} = :{name}' for name in key)}"

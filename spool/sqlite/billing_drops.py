@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spool.billing import drops
 from spool.billing.drops import HourRows, MonthSize, StoredDrop
@@ -13,10 +13,12 @@ from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.record import BILLING_DATA
+from spool.sql.lists import read_page
 from spool.sqlite.database import Database
-from spool.sqlite.lists import read_page
+from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
+_NAMES = ("number", "id", "connection", "month", "operation", "rows", "at")
 
 _ADD_DROP = """
     INSERT OR REPLACE INTO billing_drops (number, id, connection, month, operation, rows, at)
@@ -78,9 +80,11 @@ class SqliteBillingDrops:
         self._database = database
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
-        within = ("connection = ?", (connection,))
+        within = ("connection = :of_connection", {"of_connection": connection})
         return await self._guarded(
-            self._database.snapshot(lambda on: read_page(on, "billing_drops", query, _drop, within=within))
+            self._database.snapshot(
+                lambda on: read_page(SqliteConnection(on), "billing_drops", _NAMES, query, _drop, within=within)
+            )
         )
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
@@ -157,6 +161,5 @@ def resize(connection: sqlite3.Connection) -> None:
     connection.execute(_RESIZE)
 
 
-def _drop(row: sqlite3.Row) -> StoredDrop:
-    names = ("number", "id", "connection", "month", "operation", "rows", "at")
-    return StoredDrop(**{name: row[name] for name in names})
+def _drop(row: Sequence[Any]) -> StoredDrop:
+    return StoredDrop(**dict(zip(_NAMES, row, strict=True)))

@@ -13,8 +13,9 @@ from spool.container_files.values import BookChange, ClusterIdentity, ContainerF
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
+from spool.sql.lists import read_page
 from spool.sqlite.database import Database
-from spool.sqlite.lists import read_page
+from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
 
@@ -124,10 +125,9 @@ class SqliteContainerRows(SummedContainerRows):
             raise SpoolUnavailable(f"container metrics cannot be written: {error}") from error
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
-        def row(found: sqlite3.Row) -> ContainerFile:
-            return _file([found[name] for name in _COLUMNS])
-
-        return await self._read(lambda connection: read_page(connection, "container_files", query, row))
+        return await self._read(
+            lambda connection: read_page(SqliteConnection(connection), "container_files", _COLUMNS, query, _file)
+        )
 
     async def _all(self, statement: str) -> Iterable[Any]:
         return await self._read(lambda connection: connection.execute(statement).fetchall())

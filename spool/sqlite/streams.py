@@ -15,9 +15,10 @@ from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
+from spool.sql.lists import read_page
 from spool.sqlite.database import Database
-from spool.sqlite.lists import read_page
 from spool.sqlite.log import queries
+from spool.sqlite.transactions import SqliteConnection
 from spool.stream_limits import TotalsInHand, size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
 
@@ -28,7 +29,8 @@ _NEVER = 2**63 - 1  # nanoseconds since 1970
 
 _STREAM = "SELECT name, type, granularity, keys, created_at FROM streams"
 _PUT_STREAM = "INSERT OR REPLACE INTO streams (name, type, granularity, keys, created_at) VALUES (?, ?, ?, ?, ?)"
-_COLUMNS = "stream, key, start_time, granularity, element_name, dimensions, value, whole, updated_at"
+_NAMES = ("stream", "key", "start_time", "granularity", "element_name", "dimensions", "value", "whole", "updated_at")
+_COLUMNS = ", ".join(_NAMES)
 _TOTAL = f"SELECT {_COLUMNS} FROM stream_totals WHERE stream = ?"
 _SIZES = "SELECT name, created_by, bytes FROM stream_sizes"
 _GROW = """
@@ -41,7 +43,7 @@ _OWN = """
 _SETTLED = f"{_TOTAL} AND updated_at < ? AND start_time < ? ORDER BY start_time LIMIT ?"
 _HAS_VALUE = """
     EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
-             WHERE named.key = ? AND one.value IN (SELECT value FROM json_each(?)))"""
+             WHERE named.key = :{name} AND one.value IN :{values})"""
 _PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -146,7 +148,9 @@ class SqliteStreams:
         within = _within(stream, part)
         return await self._guarded(
             self._database.snapshot(
-                lambda connection: read_page(connection, "stream_totals", query, _total, within=within)
+                lambda connection: read_page(
+                    SqliteConnection(connection), "stream_totals", _NAMES, query, _total, within=within
+                )
             )
         )
 
@@ -166,19 +170,19 @@ class SqliteStreams:
             raise SpoolUnavailable(f"streams cannot be read: {error}") from error
 
 
-def _within(stream: str, part: TotalsPart) -> tuple[str, Sequence[object]]:
+def _within(stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
     """A condition for totals of a stream, and its values."""
-    terms = ["stream = ?"]
-    given: list[object] = [stream]
-    bounds = {"start_time >= ?": part.since, "start_time < ?": part.until}
-    for term, bound in bounds.items():
+    terms = ["stream = :of_stream"]
+    values: dict[str, object] = {"of_stream": stream}
+    for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
+        bound = getattr(part, name)
         if bound is not None:
             terms.append(term)
-            given.append(bound)
-    for name, accepted in part.dimensions.items():
-        terms.append(_HAS_VALUE)
-        given += [name, json.dumps(list(accepted))]
-    return " AND ".join(terms), given
+            values[name] = bound
+    for n, (name, accepted) in enumerate(part.dimensions.items()):
+        terms.append(_HAS_VALUE.format(name=f"dimension_{n}", values=f"values_{n}"))
+        values |= {f"dimension_{n}": name, f"values_{n}": list(accepted)}
+    return " AND ".join(terms), values
 
 
 def follow(connection: sqlite3.Connection, plan: Plan) -> None:

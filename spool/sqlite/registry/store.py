@@ -13,9 +13,10 @@ from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.following import NO_NEWS, RegistryNews
+from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, Watch, is_corrupt
 from spool.sqlite.migrations import migrate, script
-from spool.sqlite.registry.rows import SqliteRegistryRows
+from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
 ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
@@ -44,10 +45,10 @@ class SqliteRegistry:
             raise _translated(error, path) from error
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
-        return await self._guarded(self._database.transaction(lambda connection: work(SqliteRegistryRows(connection))))
+        return await self._guarded(self._database.transaction(lambda connection: work(_rows(connection))))
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        return await self._guarded(self._database.snapshot(lambda connection: work(SqliteRegistryRows(connection))))
+        return await self._guarded(self._database.snapshot(lambda connection: work(_rows(connection))))
 
     def is_in_place(self) -> bool:
         return self._database.is_in_place()
@@ -92,6 +93,10 @@ def prepare(connection: sqlite3.Connection) -> None:
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
+
+
+def _rows(connection: sqlite3.Connection) -> RegistryRows:
+    return SqlRegistryRows(SqliteConnection(connection))
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:

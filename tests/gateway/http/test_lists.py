@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
 from spool.listing import ListPage, ListQuery, SortField, page_of
-from spool.sqlite.lists import read_page
+from spool.sql.lists import read_page
+from spool.sqlite.transactions import SqliteConnection
 
 SECRET = b"s" * 32
+COLUMNS = ("id", "name", "size", "color")
 COLORS = ("blue", "green", "red")
 KINDS = ["at hand", "memory", "sql"]
 Row = Mapping[str, Any]
@@ -43,7 +45,6 @@ class Shop:
         self.kind = kind
         self.rows = {row["id"]: row for row in rows}
         self.connection = sqlite3.connect(":memory:")
-        self.connection.row_factory = sqlite3.Row
         self.connection.isolation_level = None
         self.connection.execute("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)")
         for row in rows:
@@ -67,7 +68,7 @@ class Shop:
 
     async def _answer(self, query: ListQuery) -> ListPage[Row]:
         if self.kind == "sql":
-            return read_page(self.connection, "things", query, dict)
+            return read_page(SqliteConnection(self.connection), "things", COLUMNS, query, _row)
         things = [SimpleNamespace(**row) for row in self.rows.values()]
         page = page_of(things, query)
         rows: list[Row] = [vars(thing) for thing in page.rows]
@@ -75,6 +76,10 @@ class Shop:
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
         return await envelope(THINGS, self.source(), query, secret=SECRET)
+
+
+def _row(values: Sequence[Any]) -> Row:
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def a_row(id: int, dice: random.Random) -> Row:

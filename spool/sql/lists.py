@@ -1,7 +1,7 @@
 """
-A page of a table's rows in SQL. Names of tables and fields come from the program, every value is bound.
+A page of a table's rows. Names of tables and fields come from the program, every value is bound.
 
-Texts of a table are `COLLATE "C"`, so that they sort by code point.
+Texts of a table sort by code point: in PostgreSQL they are `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from spool.listing import DESCENDING, ListPage, ListQuery, Position, SortField
-from spool.postgres.database import Connection
+from spool.sql.connection import SqlConnection
 
 Row = TypeVar("Row")
 _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 
 def read_page(
-    connection: Connection,
+    connection: SqlConnection,
     table: str,
     columns: Sequence[str],
     query: ListQuery,
     row: Callable[[Sequence[Any]], Row],
     *,
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
-    sql: Callable[[str], Any],
 ) -> ListPage[Row]:
     """
     Answer a query inside a snapshot. `within` restricts the table: a condition and its values by name.
@@ -42,21 +41,21 @@ def read_page(
     last = "LAST" if downward else "FIRST"
     statement = f"""
         SELECT {names}, {sort}, {identity} FROM {{schema}}.{table} WHERE {where} AND {ahead}
-         ORDER BY {sort} {way} NULLS {last}, {identity} {way} LIMIT %(at_most)s"""
-    page = connection.execute(sql(statement), {**values, "at_most": query.limit + 1}).fetchall()
+         ORDER BY {sort} {way} NULLS {last}, {identity} {way} LIMIT :at_most"""
+    page = connection.all(statement, **values, at_most=query.limit + 1)
     counts = f"""
         SELECT (SELECT count(*) FROM {{schema}}.{table} WHERE {where}),
                EXISTS (SELECT 1 FROM {{schema}}.{table} WHERE {where} AND {behind})"""
-    [[total, any_behind]] = connection.execute(sql(counts), values).fetchall()
-    any_ahead = len(page) > query.limit
+    total, is_any_behind = connection.one(counts, **values)
+    is_any_ahead = len(page) > query.limit
     rows = page[: query.limit]
     if query.backward:
         rows.reverse()
     return ListPage(
         rows=[row(each[:-2]) for each in rows],
         keys=[(each[-2], each[-1]) for each in rows],
-        before=any_ahead if query.backward else any_behind,
-        after=any_behind if query.backward else any_ahead,
+        before=bool(is_any_ahead if query.backward else is_any_behind),
+        after=bool(is_any_behind if query.backward else is_any_ahead),
         total=total,
     )
 
@@ -67,22 +66,22 @@ def _around(position: Position | None, sort: str, identity: str, downward: bool)
         return "true", "false"
     above, below = _beyond(position, sort, identity, ">"), _beyond(position, sort, identity, "<")
     ahead, behind = (below, above) if downward else (above, below)
-    at = f"({_same(position, sort)} AND {identity} = %(at_identity)s)"
+    at = f"({_same(position, sort)} AND {identity} = :at_identity)"
     if position.inclusive:
         return f"({ahead} OR {at})", behind
     return ahead, f"({behind} OR {at})"
 
 
 def _beyond(position: Position, sort: str, identity: str, sign: str) -> str:
-    of_same = f"({_same(position, sort)} AND {identity} {sign} %(at_identity)s)"
+    of_same = f"({_same(position, sort)} AND {identity} {sign} :at_identity)"
     if position.value is None:
         return f"({sort} IS NOT NULL OR {of_same})" if sign == ">" else of_same
-    of_others = f"{sort} {sign} %(at_value)s"
+    of_others = f"{sort} {sign} :at_value"
     return f"({of_others} OR {of_same})" if sign == ">" else f"({sort} IS NULL OR {of_others} OR {of_same})"
 
 
 def _same(position: Position, sort: str) -> str:
-    return f"{sort} IS NULL" if position.value is None else f"{sort} = %(at_value)s"
+    return f"{sort} IS NULL" if position.value is None else f"{sort} = :at_value"
 
 
 def _expression(sort: SortField) -> str:
@@ -96,6 +95,6 @@ def _where(query: ListQuery, within: tuple[str, Mapping[str, object]]) -> tuple[
     condition, given = within
     terms, values = [condition], dict(given)
     for n, (name, accepted) in enumerate(query.filters.items()):
-        terms.append(f'CAST("{name}" AS text) = ANY(%(filter_{n})s)')
+        terms.append(f'CAST("{name}" AS text) IN :filter_{n}')
         values[f"filter_{n}"] = list(accepted)
     return " AND ".join(terms), values
