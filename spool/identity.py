@@ -33,6 +33,9 @@ class Identity(NamedTuple):
 
     `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the call that is
     known under `other`, unless another report is known under `own`; it is remembered under `own`.
+
+    `joins` are names under which others may have told how the call ended, and no more: the report is one with theirs
+    while that record is open, else the call is a record of its own, with what they told. It is remembered under them.
     """
 
     id: bytes
@@ -40,11 +43,12 @@ class Identity(NamedTuple):
     certain: bool = True
     also: tuple[bytes, ...] = ()
     links: tuple[tuple[bytes, bytes], ...] = ()
+    joins: tuple[bytes, ...] = ()
 
     @property
     def names(self) -> tuple[bytes, ...]:
         """Further names under which the call is remembered."""
-        return (*self.also, *[own for own, _ in self.links])
+        return (*self.also, *[own for own, _ in self.links], *self.joins)
 
 
 class RequestNames(NamedTuple):
@@ -89,7 +93,7 @@ def of_call(
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
-            return Identity(digest(2, response_id))
+            return Identity(of_response(response_id))
         if chosen := response_id or shared_id:
             return _by_shared_id(record, chosen)
     if span and record.trace_id and record.span_id:
@@ -100,6 +104,11 @@ def of_call(
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
         return Identity(digest(6, record.source, record.session, record.start_time, *tokens, sequence))
     return Identity(os.urandom(16), certain=False)
+
+
+def of_response(response_id: str) -> bytes:
+    """Rule 2: the id, or a further name, of the call that the provider gave a long id."""
+    return digest(2, response_id)
 
 
 def rule_of(record: Inference) -> str:

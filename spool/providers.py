@@ -69,8 +69,8 @@ PROVIDERS = (
     Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
 )  # fmt: skip
 
-# Names of libraries that stand where the provider's should be.
-FRAMEWORKS = frozenset({"gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
+# Names of libraries and gateways (Vercel's) that stand where the provider's should be.
+FRAMEWORKS = frozenset({"gateway", "gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
 # Names of model servers: whoever runs one pays no price that a rate card knows.
 _SELF_HOSTED = frozenset({

@@ -195,7 +195,13 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
             for name in (identity.id, *identity.names):
                 known.setdefault(name, record)
             continue
-        names = (identity.id, *identity.lookups, *identity.also, *[other for _, other in identity.links])
+        names = (
+            identity.id,
+            *identity.lookups,
+            *identity.also,
+            *identity.joins,
+            *[other for _, other in identity.links],
+        )
         first = next((known[name] for name in names if name in known), None)
         if first is None:
             continue

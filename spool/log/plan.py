@@ -241,7 +241,7 @@ class _Work:
         now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
         of_topic, step = duplicates.place(topic, 0), duplicates.place(topic, 1) - duplicates.place(topic, 0)
         for record, identity in items:
-            known_as, lookups, certain, also, links = identity
+            known_as, lookups, certain, also, links, joins = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
@@ -255,16 +255,18 @@ class _Work:
                 place = self._near(identity)
             if place is None and links:
                 place = self._other_side(links, near)
+            if place is None and joins:
+                record, place = self._joined(record, joins)
             if place is None:
                 place = of_topic + step * (first + len(records))  # `duplicates.place`, without a call
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
-                if (also or links) and isinstance(record, Inference):
+                if (also or links or joins) and isinstance(record, Inference):
                     record.also = b"".join(identity.names)
             else:
                 self._known(record, place)
-            if (also or links) and place != IN_A_RUN:
+            if (also or links or joins) and place != IN_A_RUN:
                 self._remember_names(record, identity, place, hour)
 
     def _repeat(self) -> None:
@@ -316,6 +318,21 @@ class _Work:
             if self._place(own, hours) is None and (place := self._place(other, hours)) is not None:
                 return place
         return None
+
+    def _joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
+        """The record and the place of the open one that it joins; with what a closed one tells of it, and no place."""
+        for name in names:
+            id = self._index.id_of(name)
+            place = self._plan.ids.get(id, self._index.newest_place(id))
+            if place is None:
+                continue
+            topic, number = duplicates.place_of(place)
+            if self._may_amend(topic, number):
+                return record, place
+            known = self._record(topic, number)
+            if isinstance(record, Inference) and isinstance(known, Inference):
+                record = amended(record, missing(record, known))
+        return record, None
 
     def _place(self, name: bytes, hours: Iterable[int]) -> int | None:
         id = self._index.id_of(name)

@@ -17,7 +17,7 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, is_true, money, text
-from spool.identity import of_call
+from spool.identity import is_long, of_call, of_response
 from spool.record import Inference
 
 NAME = "openrouter"
@@ -37,6 +37,9 @@ class OpenRouterStats(msgspec.Struct):
     native_tokens_cached: Any = None
     native_tokens_reasoning: Any = None
     total_cost: Any = None
+    upstream_inference_cost: Any = None
+    is_byok: Any = None
+    upstream_id: Any = None
     cancelled: Any = None
     external_user: Any = None
     workspace_id: Any = None
@@ -64,7 +67,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         provider=provider(stats.provider_name, stats.model),
         operation=CHAT if api_type == "completions" else api_type,
         request_model=model_name(stats.model, stats.provider_name),
-        cost=money(stats.total_cost, "total_cost"),
+        cost=_charged(stats),
         team=text(stats.workspace_id),
         session=text(stats.session_id),
         region=region_of(stats.data_region),
@@ -79,8 +82,21 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     if is_true(stats.cancelled):
         fail(record, "cancelled")
     metadata = Metadata()
+    if is_true(stats.is_byok):
+        metadata.tag("byok", "true")
     metadata.describe(record, principal=text(stats.external_user))
-    return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
+    identity = of_call(record, response_id=record.request_id)
+    upstream_id = text(stats.upstream_id)
+    if upstream_id is not None and is_long(upstream_id):  # under which the provider's own report is known
+        identity = identity._replace(also=(of_response(upstream_id),))
+    return (Call(record, identity, metadata.left_out),)
+
+
+def _charged(stats: OpenRouterStats) -> str | None:
+    """With a key of the customer's own the provider charges, and OpenRouter's total is at most its fee."""
+    total = money(stats.total_cost, "total_cost")
+    upstream = money(stats.upstream_inference_cost, "upstream_inference_cost")
+    return upstream if is_true(stats.is_byok) and upstream is not None else total
 
 
 def example(call: ExampleCall) -> Any:
@@ -111,7 +127,7 @@ FORMAT = ItemFormat(
         "output_tokens": "native_tokens_completion",
         "cache_read_tokens": "native_tokens_cached",
         "reasoning_tokens": "native_tokens_reasoning",
-        "cost": "total_cost",
+        "cost": "total_cost; with is_byok upstream_inference_cost",
         "status": "cancelled",
         "user": "external_user",
         "team": "workspace_id",

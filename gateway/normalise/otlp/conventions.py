@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING, TOTAL
 from gateway.normalise.otlp.product import MONEY_UNIT, Fields, Kind, LogDialect, MetricFamily, Product, TokenNames
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 
@@ -44,6 +44,7 @@ _TYPES = {
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
 INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
+INFERENCE_DRAFT = "gen_ai.client.inference."  # under which an earlier draft has others
 
 # In the spans that Anthropic's own libraries write, whoever stands above them.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
@@ -81,6 +82,15 @@ OTEL = Product(
         f"{INFERENCE_USAGE}cache_write.input_tokens": MetricFamily(token_type=CACHE_WRITE),
         f"{INFERENCE_USAGE}cache_creation.input_tokens": MetricFamily(token_type=CACHE_WRITE),
         f"{INFERENCE_USAGE}reasoning.output_tokens": MetricFamily(token_type=REASONING),
+        # A draft of these: the whole, and what it is made up of by cache and by phase.
+        f"{INFERENCE_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
+        f"{INFERENCE_DRAFT}input_tokens_by_cache": MetricFamily(
+            type_keys=("gen_ai.token.cache",), types={"none": TOTAL, "read": CACHE_READ, "creation": CACHE_WRITE}
+        ),
+        f"{INFERENCE_DRAFT}output_tokens_by_phase": MetricFamily(
+            type_keys=("gen_ai.token.phase",), types={"response": TOTAL, "reasoning": REASONING}
+        ),
+        "gen_ai.client.operation.cost": _COST,
         "gen_ai.client.token.cost": _COST,
         "gen_ai.usage.cost": _COST,
         "operation.cost": _COST,

@@ -306,6 +306,7 @@ class Product:
     metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # by expressions for names
     repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
+    metric_beginning: str = ""  # of these names, in whose place its user may choose another for what its scopes send
 
     # Items that bear one of these attributes are read as a whole, each signal by its own function.
     taken_marks: Names = ()

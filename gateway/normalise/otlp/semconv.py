@@ -157,7 +157,8 @@ NO_CALLS = frozenset({
 })  # fmt: skip
 
 _ERROR = "error"
-_AMOUNT, _CURRENCY = "gen_ai.usage.cost.amount", "gen_ai.usage.cost.currency"
+CURRENCY = "gen_ai.usage.cost.currency"
+_IN_CURRENCY = frozenset({"gen_ai.usage.cost.amount", "gen_ai.usage.cost", "gen_ai.usage.total_cost"})
 _DOLLARS = (None, "USD")
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
@@ -242,7 +243,7 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
-        if amount is None or (name == _AMOUNT and attributes.get(_CURRENCY) not in _DOLLARS):
+        if amount is None or (name in _IN_CURRENCY and attributes.get(CURRENCY) not in _DOLLARS):
             continue
         if name in _COST_PARTS:
             parts = [money(attributes.get(part), part) for part in _COST_PARTS]

@@ -6,6 +6,8 @@ import json
 from itertools import permutations
 from typing import Any
 
+import pytest
+
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.order.cases import FOUND
@@ -66,6 +68,28 @@ def test_a_later_correction_is_no_call_of_its_own() -> None:
     """What is closed stays as it is."""
     rows, _ = told_in_memory([request(), CORRECTION], pauses=[60])
     assert [(40, None)] == [(row["input_tokens"], row["cost"]) for row in rows]
+
+
+@pytest.mark.parametrize(("first", "status", "cost"), [(ERROR, "error", None), (CORRECTION, "ok", "0")])
+def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str, cost: str | None) -> None:
+    """
+    Its failure or its correction was on record before, without counts.
+
+    What they told holds for it, too, as long as they are among the newest ids, which a stop makes older.
+    """
+    told = [first, request(), request(), first]
+    for rows, conflicts in (told_in_memory(told, pauses=[60]), told_on_disk(told, [True] * 3, [60, 0, 0])):
+        (late,) = [row for row in rows if row["input_tokens"] is not None]
+        assert (2, 0) == (len(rows), conflicts)
+        assert ("a1", 40, 310) == (late["request_id"], late["input_tokens"], late["output_tokens"])
+    rows, _ = told_in_memory(told, pauses=[60])
+    assert [(status, cost)] == [(row["status"], row["cost"]) for row in rows if row["input_tokens"] is not None]
+
+
+def test_a_request_is_known_for_as_long_as_cursor_repeats_it() -> None:
+    """Logs that were not taken come again for seven days."""
+    rows, _ = told_in_memory([request(), request(), request()], pauses=[86_400, 5.9 * 86_400])
+    assert [40] == [row["input_tokens"] for row in rows]
 
 
 def test_requests_of_two_usage_events_are_two() -> None:

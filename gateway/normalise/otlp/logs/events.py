@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
+from gateway.normalise.otlp.metrics.families import find_family, is_repeat
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogEvent, Product
 from gateway.normalise.otlp.products import PRODUCTS
@@ -36,6 +37,7 @@ _DETAILS = {
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
+_STEPS_OF_COUNTERS = frozenset({"counter", "monotonic_counter", "histogram"})
 _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls})
 
 
@@ -49,6 +51,17 @@ def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
 def is_understood(name: str, attributes: Attributes) -> bool:
     """Whether an event without an entry in the table is known to be no call."""
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
+
+
+def repeats_counters(attributes: Attributes) -> bool:
+    """Whether all that it counts are steps of counters, as Rust's tracing logs them: they leave as metrics, too."""
+    counted = [name for name in attributes if is_usage_name(name)]
+    return bool(counted) and all(_is_step(name) for name in counted)
+
+
+def _is_step(name: str) -> bool:
+    kind, _, metric = name.partition(".")
+    return kind in _STEPS_OF_COUNTERS and (find_family(metric) is not None or is_repeat(metric))
 
 
 def _counts(attributes: Attributes) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood
+from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood, repeats_counters
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
@@ -88,6 +88,8 @@ class LogReader:
     def _ignore(self, name: str, record: LogRecord) -> None:
         if is_understood(name, record.attributes) or not shape_of(record.attributes).names_ai:
             self._outcome.ignored[NOT_AI] += 1
+        elif repeats_counters(record.attributes):
+            self._outcome.ignored[MERGED] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.show_shape(record.attributes)
@@ -115,7 +117,8 @@ class LogReader:
             sequence=values.text(attributes.get("event.sequence")),
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
-            identity = identity._replace(also=(of_call_id(product.source, call_id),))
+            name = of_call_id(product.source, call_id)
+            identity = identity._replace(also=(name,)) if event.adds_to_call else identity._replace(joins=(name,))
         links = of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
         if links:
             identity = identity._replace(links=links)

@@ -8,9 +8,13 @@ counts already) is no usage.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-from gateway.normalise.otlp.product import MetricFamily, Product
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Point
+from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_other_use
 
 LONGEST_TYPE = 64
@@ -21,10 +25,14 @@ _PATTERNS = tuple([
     for product in PRODUCTS
     for pattern, family in product.metric_patterns.items()
 ])  # fmt: skip
+_BEGINNINGS = {
+    scope: product.metric_beginning for product in PRODUCTS if product.metric_beginning for scope in product.scopes
+}
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-_USAGE_UNITS = frozenset({"", "1", "{token}", "{tokens}", "token", "tokens", "{credit}", "credits", "USD"})
+_USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})  # without their braces
+_CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")  # where Prometheus says it
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
@@ -35,6 +43,26 @@ def find_family(name: str) -> tuple[Product, MetricFamily] | None:
     if (found := _FAMILIES.get(name)) is not None:
         return found
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
+
+
+def name_of(point: Point) -> str:
+    """The metric's name as its product has it, also where its user chose the beginning."""
+    beginning = _BEGINNINGS.get(point.scope.name)
+    return point.name if beginning is None else _with_beginning(point.name, beginning)
+
+
+@lru_cache(maxsize=1024)
+def _with_beginning(name: str, beginning: str) -> str:
+    if name.startswith(beginning):
+        return name
+    whole = (beginning + name[at:] for at in range(len(name)))
+    return next((one for one in whole if one in _FAMILIES or is_repeat(one)), name)
+
+
+def foreign_currency(point: Point) -> str | None:
+    """The currency of an amount that is no dollars; None for dollars, and where none is stated."""
+    stated = values.text(point.attributes.get(semconv.CURRENCY)) or point.unit
+    return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def is_repeat(name: str) -> bool:
@@ -48,4 +76,5 @@ def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bo
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
         return True
-    return unit in _USAGE_UNITS and not is_other_use(name)
+    is_usage = unit.strip("{}").lower() in _USAGE_UNITS or _CURRENCY.fullmatch(unit) is not None
+    return is_usage and not is_other_use(name)

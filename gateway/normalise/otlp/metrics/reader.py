@@ -14,13 +14,20 @@ from decimal import Decimal
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.conventions import INFERENCE_USAGE, OTEL, TOKEN_USAGE
+from gateway.normalise.otlp.conventions import INFERENCE_DRAFT, INFERENCE_USAGE, OTEL, TOKEN_USAGE
 from gateway.normalise.otlp.metrics import token_types
-from gateway.normalise.otlp.metrics.families import LONGEST_TYPE, find_family, is_repeat, looks_like_usage
+from gateway.normalise.otlp.metrics.families import (
+    LONGEST_TYPE,
+    find_family,
+    foreign_currency,
+    is_repeat,
+    looks_like_usage,
+    name_of,
+)
 from gateway.normalise.otlp.metrics.series import SeriesKeys
 from gateway.normalise.otlp.metrics.values import money_of, tokens_of
 from gateway.normalise.otlp.model import Point, Resource, Scope
-from gateway.normalise.otlp.product import TOKEN_UNIT, MetricFamily, Product
+from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
@@ -58,7 +65,7 @@ class PointReader:
         if point.cannot_count:
             self._ignore(point)
             return
-        found = find_family(point.name)
+        found = find_family(name_of(point))
         if found is None:
             self._ignore(point)
             return
@@ -76,9 +83,10 @@ class PointReader:
         """No point waits for another."""
 
     def _ignore(self, point: Point) -> None:
-        if is_repeat(point.name):
+        name = name_of(point)
+        if is_repeat(name):
             self._merge(point, "repeats what another metric of its sender counts")
-        elif point.cannot_count and find_family(point.name) is not None:
+        elif point.cannot_count and find_family(name) is not None:
             self._unrecognised(point, point.cannot_count)
         elif looks_like_usage(point.name, point.unit, names_a_model=any(map(names_model, point.attributes))):
             self._unrecognised(point, *filter(None, [point.cannot_count]))
@@ -100,6 +108,8 @@ class PointReader:
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
+        elif family.unit == MONEY_UNIT and (currency := foreign_currency(point)) is not None:
+            self._unrecognised(point, f"in {currency}")
         elif token_type is not None and token_type not in token_types.KNOWN:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == token_types.TOTAL:
@@ -128,7 +138,7 @@ class PointReader:
         record = UsageMetric(
             id=b"",
             source=product.source,
-            name=point.name,
+            name=name_of(point),
             model=_model(point, family),
             token_type=token_type,
             unit=family.unit,
@@ -153,7 +163,7 @@ def _one_of_two(name: str, family: MetricFamily) -> str | None:
     """The name of a family of which its sender may have two; None for others."""
     if name == TOKEN_USAGE or family.has_two_names:
         return name
-    return INFERENCE_USAGE if name.startswith(INFERENCE_USAGE) else None
+    return next((beginning for beginning in (INFERENCE_USAGE, INFERENCE_DRAFT) if name.startswith(beginning)), None)
 
 
 def _sender(point: Point) -> Product:
@@ -169,10 +179,16 @@ def _model(point: Point, family: MetricFamily) -> str | None:
 def _token_type(family: MetricFamily, point: Point) -> str | None:
     if family.token_type is not None or not family.type_keys:
         return family.token_type
-    stated = semconv.first_text(point.attributes, family.type_keys)
+    stated = _declared_word(point, family) or semconv.first_text(point.attributes, family.type_keys)
     if stated is None or len(stated) > LONGEST_TYPE:
         return None
     return family.types.get(stated, stated)
+
+
+def _declared_word(point: Point, family: MetricFamily) -> str | None:
+    """A word of the family's own, also one that elsewhere says that nothing is stated (`none`)."""
+    words = (point.attributes.get(name) for name in family.type_keys)
+    return next((word for word in words if isinstance(word, str) and word in family.types), None)
 
 
 def _identity(series: bytes, point: Point) -> Identity:

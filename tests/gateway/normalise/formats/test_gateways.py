@@ -480,6 +480,32 @@ def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
     assert [("usage.input_tokens", "ai", "latencies", "started_at", "usage")] == outcome.unrecognised
 
 
+@pytest.mark.parametrize(
+    ("said", "cost", "byok"),
+    [
+        ({"is_byok": False, "total_cost": 0.0015, "upstream_inference_cost": 0.0012}, "0.0015", None),
+        ({"is_byok": True, "total_cost": 0, "upstream_inference_cost": 0.0012}, "0.0012", "true"),
+        ({"is_byok": True, "total_cost": 0.0001, "upstream_inference_cost": None}, "0.0001", "true"),
+    ],
+)
+def test_openrouter_with_an_own_key_costs_what_the_provider_charged(
+    said: dict[str, Any], cost: str, byok: str | None
+) -> None:
+    """OpenRouter's own total is 0 then, or its fee."""
+    stats = case("openrouter", "generation-stats")
+    record = one("openrouter", {"data": stats["data"] | said})
+    assert (cost, byok) == (record.cost, record.tags.get("byok"))
+
+
+def test_openrouters_call_is_that_of_the_provider() -> None:
+    """The provider's response id is a further name, where it is long enough to name one call."""
+    data = case("openrouter", "generation-stats")["data"]
+    (known,) = read("openrouter", {"data": data}).identities
+    assert ((digest(2, data["id"])), (digest(2, data["upstream_id"]),)) == (known.id, known.also)
+    (short,) = read("openrouter", {"data": data | {"upstream_id": "chatcmpl-7"}}).identities
+    assert () == short.also
+
+
 def test_openrouter_stats_that_were_cancelled() -> None:
     """Are errors; a price of 0 is real for free models; the native counts are billed."""
     stats = case("openrouter", "generation-stats")

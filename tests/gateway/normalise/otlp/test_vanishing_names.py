@@ -40,6 +40,14 @@ def test_a_metric_of_no_family_is_shown(name: str, model: dict[str, Any]) -> Non
     assert is_shown(read_points(point(name, 5, model)), name)
 
 
+@pytest.mark.parametrize(
+    ("name", "unit"), [("devin.acu", "ACU"), ("some.credits", "{credit}"), ("some.cost.usage", "EUR")]
+)
+def test_a_metric_in_a_unit_that_is_sold_is_shown(name: str, unit: str) -> None:
+    """Nobody counts it, and somebody pays for it."""
+    assert is_shown(read_points(point(name, 5, unit=unit)), name)
+
+
 @pytest.mark.parametrize("name", ["gen_ai.client.token.usage", "some.tokens.input"])
 @pytest.mark.parametrize("why", ["a gauge", "a sum that may fall", "without temporality"])
 def test_a_point_that_cannot_count_is_shown_with_the_reason(name: str, why: str) -> None:

@@ -67,4 +67,5 @@ PRODUCT = Product(
         "opencode.cost.usage": MetricFamily(unit=MONEY_UNIT),
     },
     repeated_metrics=(r"opencode\.session\..*\.total",),
+    metric_beginning="opencode.",  # else `OPENCODE_METRIC_PREFIX`, for which Claude Code's is proposed
 )

@@ -34,18 +34,19 @@ def _provider_metadata(value: Any) -> Fields:
         return {}
     found = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
     usage = object_in(object_in(value, "anthropic"), "usage")
-    tier, region = value.get("service_tier"), value.get("region")
+    tier, region, cost = value.get("service_tier"), value.get("region"), value.get("cost")
     return {
         **counts(found, _PROVIDER_NAMES),
         **counts(usage, {"cache_read": ("cache_read_input_tokens",)}),
         **counts(object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}),
         **({} if tier is None else {"service_tier": tier}),
         **({} if region is None else {"region": region}),
+        **({} if cost is None else {"cost": cost}),
     }
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The token counts, the region, and the tier that served the call where it has prices of its own."""
+    """The token counts, the region, the cost, and the tier that served the call where it has prices of its own."""
     kept = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -53,7 +54,23 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
     if tier is not None:
         kept = {**kept, "service_tier": tier}
     region = regions.name_of(usage.get("inference_geo"))
-    return kept if region is None else {**kept, "region": region}
+    if region is not None:
+        kept = {**kept, "region": region}
+    cost = _charged(metadata)
+    return kept if cost is None else {**kept, "cost": cost}
+
+
+def _charged(metadata: dict[str, Any]) -> str | None:
+    """What Vercel's AI gateway or OpenRouter charged, in dollars, where the call went through one of them."""
+    places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
+    for place in places:
+        try:
+            cost = values.money(place.get("cost"), "cost")
+        except values.BadValue:
+            continue
+        if cost is not None:
+            return cost
+    return None
 
 
 def _deep(tree: dict[str, Any], name: str) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import MERGED, NOT_AI
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI
 from spool.record import UsageMetric
-from tests.gateway.normalise.otlp.items import point, read_points
+from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-5"}
@@ -57,12 +58,37 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
         ({"gen_ai.usage.cost_usd": 0.5}, "0.5"),
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "USD"}, "0.25"),
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
+        ({"gen_ai.usage.cost": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR", "cost_usd": 0.3}, "0.3"),
     ],
 )
 def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | None) -> None:
     """Sentry's are named like tokens and are none; an amount in another currency is no dollars."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated})))
     assert (cost, 100, 10) == (record.cost, record.input_tokens, record.output_tokens)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "provider", "cost"),
+    [
+        ({"gateway": {"cost": "0.00042", "marketCost": "0.0005", "generationId": "gen_1"}}, "gateway", "0.00042"),
+        ({"openrouter": {"usage": {"cost": 0.00042, "costDetails": {"upstreamInferenceCost": 1}}}}, "openrouter.chat",
+         "0.00042"),
+        ({"gateway": {"cost": "unknown"}}, "gateway", None),
+        ({"gateway": {"cost": -1}, "openai": {"cost": 3}}, "gateway", None),
+    ],
+)  # fmt: skip
+def test_the_ai_sdk_tells_what_a_gateway_charged(metadata: dict[str, Any], provider: str, cost: str | None) -> None:
+    """Vercel's own or OpenRouter; Vercel's is no provider, and the model names one."""
+    call = {
+        "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "openai/gpt-6-sol",
+        "ai.model.provider": provider, "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 10,
+        "ai.response.providerMetadata": json.dumps(metadata),
+    }  # fmt: skip
+    record = only(traces(span(1, call)))
+    assert (cost, 100, "openai" if provider == "gateway" else provider) == (
+        record.cost, record.input_tokens, record.provider,
+    )  # fmt: skip
 
 
 def test_ag2_knows_no_price_of_some_models() -> None:
@@ -118,6 +144,44 @@ def test_counters_of_assistants_under_names_of_their_own() -> None:
     ]
 
 
+@pytest.mark.parametrize("beginning", ["opencode.", "claude_code.", "acme_", ""])
+def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> None:
+    """Who chooses that of Claude Code's family has no calls of Claude Code for it."""
+    types = ("input", "output", "reasoning", "cacheRead", "cacheCreation")
+    points = [
+        point(f"{beginning}token.usage", 5, {"type": type}, scope="com.opencode", unit="tokens") for type in types
+    ]
+    points += [
+        point(f"{beginning}cost.usage", 0.5, scope="com.opencode", unit="USD"),
+        point(f"{beginning}session.token.total", 20, scope="com.opencode"),
+    ]
+    outcome = read_points(*points)
+    found = [one for one in outcome.records if isinstance(one, UsageMetric)]
+    assert ({"opencode"}, {MERGED: 1}) == ({one.source for one in found}, dict(outcome.ignored))
+    assert ["input_uncached", "output_visible", "reasoning", "cache_read", "cache_write", None] == [
+        one.token_type for one in found
+    ]
+    assert {"opencode.token.usage", "opencode.cost.usage"} == {one.name for one in found}
+
+
+def test_others_under_these_names_are_theirs() -> None:
+    """The scope says whose they are."""
+    claude = point("claude_code.token.usage", 5, {"type": "input"}, scope="com.anthropic.claude_code")
+    (record,) = read_points(claude).records
+    assert "claude_code" == record.source
+
+
+def test_a_step_of_a_counter_in_a_log_is_no_call() -> None:
+    """Rust's tracing logs what it adds to counters, which leave as metrics."""
+    said = {"monotonic_counter.goose.session_tokens": 8694, "user_message": "PLANTED"}
+    outcome = read_logs(
+        log(said, resource={"service.name": "goose"}, body="PLANTED"),
+        log({"monotonic_counter.unknown.session_tokens": 5}, resource={"service.name": "goose"}),
+    )
+    assert {MERGED: 1, UNRECOGNISED_AI: 1} == dict(outcome.ignored)
+    assert "PLANTED" not in str((outcome.records, outcome.unrecognised))
+
+
 # --- The conventions ----------------------------------------------------------------------------------------
 
 
@@ -136,3 +200,49 @@ def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
     turn = {"gen_ai.operation.name": "handle_conversation_turn", "gen_ai.request.model": "m", **USAGE}
     outcome = normalised(traces(span(1, turn), span(2, {**CHAT, **USAGE}, parent=1)))
     assert (1, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
+
+
+def test_counters_of_the_draft_count_each_token_once() -> None:
+    """What the input and the output are made up of is no more than they; another family of the meter repeats them."""
+    beginning, model = "gen_ai.client.inference.", {"gen_ai.request.model": "m"}
+    told = [("tokens", "type", word) for word in ("input", "output")]
+    told += [("input_tokens_by_cache", "cache", word) for word in ("none", "read", "creation")]
+    told += [("output_tokens_by_phase", "phase", word) for word in ("response", "reasoning")]
+    points = [point(f"{beginning}{name}", 5, {f"gen_ai.token.{key}": word, **model}) for name, key, word in told]
+    points.append(point("gen_ai.client.token.usage", 5, {"gen_ai.token.type": "input", **model}))
+    outcome = read_points(*points)
+    assert {MERGED: 3} == dict(outcome.ignored)
+    assert ["input", "output", "cache_read", "cache_write", "reasoning"] == [
+        one.token_type for one in outcome.records if isinstance(one, UsageMetric)
+    ]
+
+
+def test_modalities_of_a_counter_add_up() -> None:
+    """A call that failed adds 0 of an unknown one."""
+    told = [("text", 5), ("audio", 7), ("unknown", 0)]
+    outcome = read_points(*[
+        point("gen_ai.client.inference.usage.input_tokens", value, {"gen_ai.token.modality": word})
+        for word, value in told
+    ])  # fmt: skip
+    assert [5, 7] == [one.value for one in outcome.records if isinstance(one, UsageMetric)]
+    assert {"unchanged": 1} == dict(outcome.ignored)
+
+
+@pytest.mark.parametrize("name", ["gen_ai.client.operation.cost", "gen_ai.usage.cost"])
+@pytest.mark.parametrize(
+    ("unit", "said", "counts"),
+    [
+        ("USD", {}, True),
+        ("", {}, True),
+        ("1", {"gen_ai.usage.cost.currency": "USD"}, True),
+        ("EUR", {}, False),
+        ("1", {"gen_ai.usage.cost.currency": "EUR"}, False),
+    ],
+)
+def test_money_in_another_currency_is_shown_and_no_dollars(
+    name: str, unit: str, said: dict[str, Any], counts: bool
+) -> None:
+    """There is no rate for it."""
+    outcome = read_points(point(name, 0.5, {"gen_ai.request.model": "m", **said}, unit=unit))
+    assert int(counts) == len(outcome.records)
+    assert counts or "in EUR" in outcome.unrecognised[0]
