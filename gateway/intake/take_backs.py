@@ -9,9 +9,10 @@ happens once, also over restarts.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,8 +25,10 @@ from spool.log.partial_reports import COUNTED, Expectation, PartialReport
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
+from spool.shares import fullest_first
 
 STEP = 1024  # records read at a time
+TURN = 64  # groups that are read between two turns of the event loop
 MOST_BEHIND = 200_000  # records looked at for a group of before a restart
 _BELIEVED_NS = 2 * 3600 * NS  # how far ahead of its arrival the ledger believes a time
 
@@ -33,13 +36,18 @@ _log = logging.getLogger(__name__)
 
 
 class Counted(msgspec.Struct, array_like=True):
-    """Counters that were put on record together and count, as stored; fields are only ever added at the end."""
+    """
+    Counters of one key that were put on record together and count.
+
+    As they are stored; fields are only ever added at the end.
+    """
 
     after: int  # their numbers are not below this
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
     points: set[tuple[bytes, int]] = set()  # series and time of cumulative ones, whose ids the log makes
     last: int = 0  # their numbers are not above this; 0: not known
+    key: str = ""  # the name of the key that brought them
 
     @property
     def count(self) -> int:
@@ -74,19 +82,25 @@ class _Kept(NamedTuple):
 
 
 class TakeBacks:
-    """What counted in the last hour, oldest first; beyond `max_items` the oldest stays as it was counted."""
+    """
+    What counted in the last hour, oldest first.
+
+    Beyond `max_items` the oldest of the key that has the most stays as it was counted.
+    """
 
     def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
         self._log = log
         self._shadows = shadows
         self._clock = clock
-        self._max_items = max_items
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self.max_items = max_items
+        self._kept: dict[bytes, _Kept] = {}
+        self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the key that brought it
+        self._held: Counter[str] = Counter()  # items of each key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
 
-    def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
+    async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
         """
         Take up what was known when the process ended; how many reports cannot be read.
 
@@ -94,7 +108,9 @@ class TakeBacks:
         """
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
-        for report in sorted(stored):
+        for place, report in enumerate(sorted(stored), start=1):
+            if place % TURN == 0:
+                await asyncio.sleep(0)
             try:
                 self._add(report.key, _Kept(report.at, _counted.decode(report.body), version_of(report)))
             except (msgspec.DecodeError, UnicodeDecodeError):
@@ -105,15 +121,17 @@ class TakeBacks:
         """What is kept is read anew each time, because other processes change it, too."""
         self._is_shared = True
         self._kept.clear()
+        self._of_key.clear()
+        self._held.clear()
         self._items = 0
 
     def reporters(self) -> set[Reporter]:
         """Whose counters may be taken back."""
         return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
-    def counted(self, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> Counted | None:
-        """What will count of what is put on record next; None when all are shadows."""
-        counted = Counted(after=self._log.closed_below(AI_TELEMETRY))
+    def counted(self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> Counted | None:
+        """What will count of what is put on record next of one key; None when all are shadows."""
+        counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:
                 counted.reporters.update(reporters_of(record))
@@ -138,17 +156,37 @@ class TakeBacks:
 
     def old(self) -> list[bytes]:
         """Keys of what nothing takes back any more."""
-        now, items, keys = self._clock.now(), self._items, []
+        now, items, gone = self._clock.now(), self._items, []
         for key, (at, counted, _) in self._kept.items():
-            if now - at <= WINDOW_S and items <= self._max_items:
+            if now - at <= WINDOW_S:
                 break
             items -= counted.count
-            keys.append(key)
-        return keys
+            gone.append(key)
+        if items > self.max_items:
+            for key in self._fullest_first(gone):
+                if items <= self.max_items:
+                    break
+                items -= self._kept[key].counted.count
+                gone.append(key)
+        return gone
+
+    def _fullest_first(self, gone: Collection[bytes]) -> Iterator[bytes]:
+        """What makes room, without what is gone; no key pushes out what another counted."""
+        over, held = frozenset(gone), Counter(self._held)
+        for key in gone:
+            counted = self._kept[key].counted
+            held[counted.key] -= counted.count
+        queues = {name: [key for key in keys if key not in over] for name, keys in self._of_key.items()}
+        return fullest_first(queues, held, lambda key: self._kept[key].counted.count)
 
     def drop(self, keys: Iterable[bytes]) -> None:
         for key in keys:
-            self._items -= self._kept.pop(key).counted.count
+            counted = self._kept.pop(key).counted
+            self._items -= counted.count
+            self._held[counted.key] -= counted.count
+            del self._of_key[counted.key][key]
+            if not self._of_key[counted.key]:
+                del self._of_key[counted.key], self._held[counted.key]
 
     async def take_back(self) -> int:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
@@ -194,8 +232,11 @@ class TakeBacks:
                         yield correction(record, entry.committed_at)
 
     def _add(self, key: bytes, kept: _Kept) -> None:
+        counted = kept.counted
         self._kept[key] = kept
-        self._items += kept.counted.count
+        self._of_key.setdefault(counted.key, {})[key] = None
+        self._held[counted.key] += counted.count
+        self._items += counted.count
 
 
 def correction(record: UsageMetric, committed_at: float) -> UsageMetric:

@@ -55,6 +55,11 @@ class CounterGroup(msgspec.Struct, array_like=True):
     def count(self) -> int:
         return len(self.records) + len(self.points)
 
+    def add(self, other: CounterGroup) -> None:
+        self.records += other.records
+        self.identities += other.identities
+        self.points += other.points
+
     def members(self) -> Iterable[AiRecord]:
         yield from self.records
         for point in self.points:
@@ -129,15 +134,15 @@ class WaitingCounters:
         reports = await stored.load()
         kept = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        self._take_up(kept, counted, hold_s=hold_s)
+        await self._take_up(kept, counted, hold_s=hold_s)
         for report in (*kept, *counted):
             number = report.key[len(COUNTERS if report in kept else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
         if kept:
             self._not_before = self._clock.now() + hold_s
 
-    def _take_up(self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float) -> None:
-        damaged = self._take_backs.load(counted, hold_s=hold_s)
+    async def _take_up(self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float) -> None:
+        damaged = await self._take_backs.load(counted, hold_s=hold_s)
         for report in sorted(kept):  # the keys are in order of arrival
             try:
                 group = _groups.decode(report.body)
@@ -218,9 +223,9 @@ class WaitingCounters:
         self._items = self._bytes = 0
         now = self._clock.now()
         kept = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
-        counted = await self._shared.oldest(COUNTED, before=now, most=MOST_AT_ONCE)
+        counted = await self._shared.oldest(COUNTED, before=now, most=self._take_backs.max_items)  # all that are kept
         self._take_backs.forget_all()
-        self._take_up(kept, counted, hold_s=self._hold_s)
+        await self._take_up(kept, counted, hold_s=self._hold_s)
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))
         return len(kept) == MOST_AT_ONCE
@@ -314,28 +319,25 @@ class WaitingCounters:
         return fullest_first(self._queues, self._queue_items, lambda key: self._waiting[key].items)
 
     async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
-        records: list[AiRecord] = []
-        identities: list[Identity] = []
-        points: list[CounterPoint] = []
+        everything = CounterGroup()
+        of_key: dict[str, CounterGroup] = {}
         for place, one in enumerate(due.values(), start=1):
             if place % TURN == 0:
                 await asyncio.sleep(0)
             group = _groups.decode(one.body)
             for record in group.members():
                 self._shadows.shade(record, one.at)
-            records += group.records
-            identities += group.identities
-            points += group.points
-        counted, old = self._take_backs.counted(records, points), self._take_backs.old()
-        kept = [] if counted is None else [self._take_backs.stored(self._next_key(), counted, self._clock.now())]
+            everything.add(group)
+            of_key.setdefault(group.key, CounterGroup()).add(group)
+        old, kept = self._take_backs.old(), self._kept_of(of_key)
         receipt = await self._log.append(
             Submission(
                 topic=AI_TELEMETRY,
                 received=0,
-                records=records,
-                identities=identities,
-                points=points,
-                pending=-len(records) - len(points),
+                records=everything.records,
+                identities=everything.identities,
+                points=everything.points,
+                pending=-everything.count,
                 keep=kept,
                 forget=[*due, *old],
                 expects=[Expectation(key, one.version) for key, one in due.items()] if self._shared else (),
@@ -346,6 +348,12 @@ class WaitingCounters:
         self._take_backs.drop(old)
         for report in kept:
             await self._take_backs.remember(report, receipt)
+
+    def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
+        """What is to be known of those that count, each key's apart."""
+        now = self._clock.now()
+        counted = (self._take_backs.counted(key, one.records, one.points) for key, one in of_key.items())
+        return [self._take_backs.stored(self._next_key(), one, now) for one in counted if one is not None]
 
     def _next_key(self) -> bytes:
         """A key behind those before it. Where several processes make them: by the time, and none twice."""

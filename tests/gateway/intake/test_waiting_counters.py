@@ -478,6 +478,34 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
     run(test, Running(limits=limits, nodes=nodes))
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("name", ["codex", "gemini_cli"])
+def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another(
+    nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calls of the other key come late, also after a restart: what it counted is taken back all the same."""
+    monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
+
+    async def test(running: Running) -> None:
+        began, is_cumulative = running.clock.now(), name == "gemini_cli"
+        theirs = Family(
+            {"source": name, "session": "theirs"}, {"source": name, "session": "theirs"}, cumulative=is_cumulative
+        )
+        for number in range(7):
+            own = Family({}, {"source": name, "session": f"s{number}"}, cumulative=is_cumulative)
+            await running.take(counters(own, 1, began))
+            if number == 2:
+                await running.take(counters(theirs, 1, began), Bearer("other", frozenset()))
+            await running.counters.release(everything=True)
+            running.clock.move(1)
+        await running.restart()
+        await running.take(call(theirs, 1, began), Bearer("other", frozenset()))
+        await running.counters.release()
+        assert [1, 800, 80] == await running.sums()  # seven sums of counters, and the call
+
+    run(test, Running(limits={"max_items": 8}, nodes=nodes))
+
+
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many others wait: a request that brings one too many must not look through all of them."""
     asked = []
