@@ -159,14 +159,15 @@ class ContainerSettings:
     max_file_bytes: Size = setting(64 * MIB, "bytes of one file or body", edge="a larger one: 413", least=KIB)
     max_cluster_bytes: Size = setting(
         2 * GIB,
-        "bytes of the files of one cluster",
+        "bytes of the files of one cluster, of each key that sends for it",
         edge="delivered files go, the oldest first; if all wait: 503 with `Retry-After`",
         least=KIB,
     )
     max_bytes: Size = setting(
         8 * GIB,
         "bytes of the files of all clusters, beside `spool.max_bytes`",
-        edge="delivered files go, the oldest first; if all wait: 503 with `Retry-After`",
+        edge="delivered files go, the oldest of the key with the most first; if all wait: 503 with `Retry-After`. No "
+        "key has more that wait than it leaves free",
         least=KIB,
     )
     max_files: int = setting(

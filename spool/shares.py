@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
 NEARLY_FULL = 0.8  # of its share: then the operator hears which key it is
 
@@ -37,7 +38,9 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
             yield KeyShare(limit, key, own, max(share, own))
 
 
-def fullest_first(queues: Mapping[str, Iterable[K]], held: Mapping[str, int], size: Callable[[K], int]) -> Iterator[K]:
+def fullest_first(
+    queues: Mapping[Owner, Iterable[K]], held: Mapping[Owner, int], size: Callable[[K], int]
+) -> Iterator[K]:
     """What goes to make room, first what goes first: of the key that holds the most by then, its oldest."""
     left, turns = dict(held), {owner: iter(queue) for owner, queue in queues.items()}
     while turns:

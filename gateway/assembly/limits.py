@@ -59,6 +59,7 @@ async def shares(config: Config, devices: Iterable[Device], storage: Storage) ->
         ),
         *nearly_full("clusters.max", brought, config.clusters.max),
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
+        *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
     ]
     streams, stream_bytes = Counter[str](), Counter[str]()
     for stream in await storage.streams.sizes():
@@ -80,6 +81,7 @@ def _most_made(config: Config) -> Mapping[str, int]:
         makers.CONNECTIONS: config.billing.max_connections,
         makers.ROLES: config.roles.max,
         makers.NAMESPACES: config.allocation.max_namespaces,
+        makers.JOBS: config.allocation.max_jobs,
         makers.INSIGHTS: MAX_INSIGHTS,
     }
 

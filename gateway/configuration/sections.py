@@ -405,7 +405,11 @@ class AllocationSettings:
     )
     max_namespaces: int = setting(100, "namespaces", edge="one more: 409", least=1)
     max_jobs: int = setting(
-        100, "publish jobs kept", edge="one more: the oldest that is over is forgotten; all wait: 409", least=1
+        100,
+        "publish jobs kept",
+        edge="one more: of those that are over the oldest of whoever has the most is forgotten; all wait: 409. No key "
+        "and no person has more that wait than there is room for besides",
+        least=1,
     )
 
 

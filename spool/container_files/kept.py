@@ -16,13 +16,12 @@ from typing import Any
 from spool.clock import Clock
 from spool.container_files import books, rows
 from spool.container_files.rows import ContainerContents, ContainerRows
-from spool.container_files.sums import ContainerSums
+from spool.container_files.sums import MAX_BYTES, MAX_CLUSTER_BYTES, ContainerSums, Place
 from spool.container_files.values import (
     DELIVERED,
     EXPIRED,
     UNUSED,
     BookChange,
-    ClusterIdentity,
     ContainerFile,
 )
 from spool.errors import SpoolFull
@@ -52,23 +51,26 @@ class KeptFiles:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def make_room(self, identity: ClusterIdentity, n: int) -> None:
+    async def make_room(self, place: Place, n: int) -> None:
         """Hold `n` bytes more for what arrives. SpoolFull if there is no room and none can be made."""
-        self.sums.arriving[identity] += n
+        self.sums.arriving[place] += n
         try:
-            if self.sums.over(identity):
-                await self._remove_spent(identity)
-            if over := self.sums.over(identity):
+            if not self.sums.may_arrive(place[1], n):
+                why = f"files of this key that wait for the upstream fill what it may have of {MAX_BYTES}"
+                raise SpoolFull(f"{why}: no key gets more than it leaves free", retry_after_s=RETRY_AFTER_S)
+            if self.sums.over(place):
+                await self._remove_spent(place)
+            if over := self.sums.over(place):
                 raise SpoolFull(f"files that wait for the upstream fill {over}", retry_after_s=RETRY_AFTER_S)
         except BaseException:
-            self.give_back(identity, n)
+            self.give_back(place, n)
             raise
 
-    def give_back(self, identity: ClusterIdentity, n: int) -> None:
+    def give_back(self, place: Place, n: int) -> None:
         """Hold no longer what arrived."""
-        self.sums.arriving[identity] -= n
-        if not self.sums.arriving[identity]:
-            del self.sums.arriving[identity]
+        self.sums.arriving[place] -= n
+        if not self.sums.arriving[place]:
+            del self.sums.arriving[place]
 
     async def make_room_for_rows(self, key: str, n: int) -> None:
         if not n:
@@ -82,12 +84,14 @@ class KeptFiles:
                 raise SpoolFull("all files that are known wait (container.max_files)", retry_after_s=RETRY_AFTER_S)
             await self.write([], gone=done)
 
-    async def _remove_spent(self, identity: ClusterIdentity) -> None:
-        """Remove delivered files, the oldest first, until there is room again."""
+    async def _remove_spent(self, place: Place) -> None:
+        """Remove delivered files, the oldest of the key with the most first, until there is room again."""
         async with self.lock:
-            while over := self.sums.over(identity):
-                of = identity if over == "container.max_cluster_bytes" else None
-                spent = await self.rows.select(rows.SPENT, now=inf, identity=of, limit=1)
+            while over := self.sums.over(place):
+                identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
+                spent = await self.rows.select(rows.SPENT, now=inf, identity=identity, key=key, limit=1)
+                if not spent and identity is None:  # another process removed what this one still sums up
+                    spent = await self.rows.select(rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
                 await self._remove(spent, DELIVERED)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spool.container_files.values import ClusterFiles, ClusterIdentity, WaitingFiles
+from spool.container_files.values import ClusterFiles, ClusterIdentity, HeldFiles, WaitingFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +16,15 @@ class SumQueries:
     What an engine asks for each sum, and what a row of the answer holds.
 
     `books`: kind, term, number, carried. `count`: kind, state, rows. `clusters`: account, region, cluster, files that
-    wait, bytes kept, newest upload. `waiting`: one row of files, bytes, oldest upload. `open`: key, rows.
+    wait, bytes kept, newest upload. `waiting`: one row of files, bytes, oldest upload. `held`: account, region,
+    cluster, key, rows that wait for something, bytes kept, and those of them that wait for the upstream.
     """
 
     books: str
     count: str
     clusters: str
     waiting: str
-    open: str
+    held: str
 
 
 class SummedContainerRows(ABC):
@@ -50,5 +51,10 @@ class SummedContainerRows(ABC):
         [(files, size, oldest)] = await self._all(self.sums.waiting)
         return WaitingFiles(files=files, bytes=size, oldest=oldest)
 
-    async def open_by_key(self) -> Mapping[str, int]:
-        return dict(await self._all(self.sums.open))
+    async def held(self) -> Sequence[HeldFiles]:
+        return [
+            HeldFiles(
+                identity=ClusterIdentity(account, region, name), key=key, open=n, bytes=size, waiting_bytes=waiting
+            )
+            for account, region, name, key, n, size, waiting in await self._all(self.sums.held)
+        ]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
-from spool.container_files.values import BookChange, ClusterFiles, ClusterIdentity, ContainerFile, WaitingFiles
+from spool.container_files.values import (
+    BookChange,
+    ClusterFiles,
+    ClusterIdentity,
+    ContainerFile,
+    HeldFiles,
+    WaitingFiles,
+)
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
@@ -16,7 +23,7 @@ UNTOLD = "untold"  # the upstream is to hear of them
 MISSING = "missing"  # of `cluster` and `key`: wanted again, and the bytes are not here
 OVERDUE = "overdue"  # announced, and the address ended before `now`
 UNSENT = "unsent"  # uploaded before `now`
-SPENT = "spent"  # delivered before `now`, and the bytes are still here
+SPENT = "spent"  # delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
 FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
 
@@ -99,8 +106,8 @@ class ContainerRows(Protocol):
         """What is to be sent to the upstream, of all clusters."""
         ...
 
-    async def open_by_key(self) -> Mapping[str, int]:
-        """How many rows that wait for something each key brought."""
+    async def held(self) -> Sequence[HeldFiles]:
+        """What each key brought of each cluster."""
         ...
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...

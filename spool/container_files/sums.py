@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spool.container_files import books
 from spool.container_files.rows import ContainerRows
@@ -17,14 +17,19 @@ from spool.container_files.values import (
 from spool.settings import ContainerSettings
 from spool.shares import may_add
 
+MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
+
+Place = tuple[ClusterIdentity, str]  # a cluster, and the key that brings files of it
+
 
 class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[ClusterIdentity] = Counter()  # of rows whose bytes are here
+        self._bytes: Counter[Place] = Counter()  # of rows whose bytes are here
+        self._waiting: Counter[str] = Counter()  # bytes by key that wait for the upstream
         self.open: Counter[str] = Counter()  # by key, of rows that wait
-        self.arriving: Counter[ClusterIdentity] = Counter()
+        self.arriving: Counter[Place] = Counter()
 
     @classmethod
     async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
@@ -34,8 +39,11 @@ class ContainerSums:
 
     async def _read(self, rows: ContainerRows) -> None:
         self._books = dict(await rows.books())
-        self.open = Counter(await rows.open_by_key())
-        self._bytes = Counter({one.identity: one.bytes for one in await rows.clusters()})
+        self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
+        for one in await rows.held():
+            self.open[one.key] += one.open
+            self._bytes[one.identity, one.key] += one.bytes
+            self._waiting[one.key] += one.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
         """Returns False, and reads nothing else, if the books are what they were."""
@@ -61,11 +69,32 @@ class ContainerSums:
     def books(self) -> ContainerBooks:
         return ContainerBooks(terms=books.terms_of(self._books))
 
-    def over(self, identity: ClusterIdentity) -> str:
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """By key, bytes of all that waits for the upstream or arrives."""
+        found = Counter(self._waiting)
+        for (_, key), n in self.arriving.items():
+            found[key] += n
+        return found
+
+    def over(self, place: Place) -> str:
         """The setting whose limit is passed, "" if none is."""
-        if self._bytes[identity] + self.arriving[identity] > self._settings.max_cluster_bytes:
-            return "container.max_cluster_bytes"
-        return "container.max_bytes" if self.size > self._settings.max_bytes else ""
+        if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
+            return MAX_CLUSTER_BYTES
+        return MAX_BYTES if self.size > self._settings.max_bytes else ""
+
+    def may_arrive(self, key: str, n: int) -> bool:
+        """Whether a key that has `n` more bytes arriving has no more that wait than it leaves free."""
+        waiting = self.waiting
+        return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
+
+    def fullest_spent(self) -> str:
+        """Of the keys that have bytes which do not wait, the one that has the most bytes; "" if there is none."""
+        held: Counter[str] = Counter()
+        for (_, key), n in self._bytes.items():
+            held[key] += n
+        spent = [key for key, n in held.items() if n > self._waiting[key]]
+        return max(spent, key=lambda key: held[key], default="")
 
     def may_wait(self, key: str, n: int) -> bool:
         """Whether `n` more rows of a key may wait: it never has more of them than it leaves free."""
@@ -84,6 +113,9 @@ class ContainerSums:
         for before, after in [*pairs, *((file, None) for file in gone)]:
             for file, sign in ((before, -1), (after, 1)):
                 if file is not None:
-                    self._bytes[file.identity] += sign * file.size * file.kept
+                    size = sign * file.size * file.kept
+                    self._bytes[file.identity, file.key] += size
+                    self._waiting[file.key] += size * file.is_due
                     self.open[file.key] += sign * (file.state in OPEN_STATES)
-        self._bytes, self.open = +self._bytes, +self.open  # without those at zero
+        # Without those at zero.
+        self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open

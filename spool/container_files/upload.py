@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from spool.container_files.rows import ContentDraft
-from spool.container_files.values import ClusterIdentity, ContainerFile
+from spool.container_files.sums import Place
+from spool.container_files.values import ContainerFile
 from spool.errors import Invalid, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
@@ -23,9 +24,9 @@ class Room(Protocol):
     @property
     def settings(self) -> ContainerSettings: ...
 
-    async def make_room(self, identity: ClusterIdentity, n: int) -> None: ...
+    async def make_room(self, place: Place, n: int) -> None: ...
 
-    def give_back(self, identity: ClusterIdentity, n: int) -> None: ...
+    def give_back(self, place: Place, n: int) -> None: ...
 
 
 class RepeatedUpload:
@@ -66,6 +67,7 @@ class ContainerUpload:
         self.size = 0
         self.sha256 = ""
         self._room = room
+        self._place = (file.identity, file.key)  # under which it arrives
         self._take = take
         self._sum = hashlib.sha256()
 
@@ -74,7 +76,7 @@ class ContainerUpload:
         most = self._room.settings.max_file_bytes
         if self.size + len(data) > most:
             raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
-        await self._room.make_room(self.file.identity, len(data))
+        await self._room.make_room(self._place, len(data))
         self.size += len(data)
         self._sum.update(data)
         await self.draft.write(data)
@@ -89,11 +91,11 @@ class ContainerUpload:
             raise Invalid("the file does not have the sha_256 that was announced")
         await self.draft.flush()
         is_new = await self._take(self)
-        self._room.give_back(file.identity, self.size)
+        self._room.give_back(self._place, self.size)
         return is_new
 
     async def drop(self) -> None:
-        self._room.give_back(self.file.identity, self.size)
+        self._room.give_back(self._place, self.size)
         await self.draft.drop()
 
 

@@ -139,6 +139,21 @@ class WaitingFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFiles:
+    """
+    What one key brought of one cluster.
+
+    `open` rows wait for something; of the `bytes` that are here `waiting_bytes` wait for the upstream.
+    """
+
+    identity: ClusterIdentity
+    key: str
+    open: int
+    bytes: int
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFiles:
     """What is kept of one cluster."""
 

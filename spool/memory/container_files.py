@@ -15,6 +15,7 @@ from spool.container_files.values import (
     ClusterFiles,
     ClusterIdentity,
     ContainerFile,
+    HeldFiles,
     WaitingFiles,
 )
 from spool.listing import ListPage, ListQuery, page_of
@@ -58,6 +59,7 @@ class MemoryContainerRows:
                 and not row.asked
                 and (row.done_at or 0.0) < now
                 and identity in (None, row.identity)
+                and key in ("", row.key)
             ),
             selections.FORGETTABLE: lambda row: (
                 row.state not in OPEN_STATES and not (row.kept or row.asked or row.untold)
@@ -112,8 +114,20 @@ class MemoryContainerRows:
         oldest = min((row.uploaded_at for row in due if row.uploaded_at is not None), default=None)
         return WaitingFiles(files=len(due), bytes=sum(row.size for row in due), oldest=oldest)
 
-    async def open_by_key(self) -> Mapping[str, int]:
-        return Counter(row.key for row in self._rows.values() if row.state in OPEN_STATES)
+    async def held(self) -> Sequence[HeldFiles]:
+        of: defaultdict[tuple[ClusterIdentity, str], list[ContainerFile]] = defaultdict(list)
+        for row in self._rows.values():
+            of[row.identity, row.key].append(row)
+        return [
+            HeldFiles(
+                identity=identity,
+                key=key,
+                open=sum(row.state in OPEN_STATES for row in rows),
+                bytes=sum(row.size for row in rows if row.kept),
+                waiting_bytes=sum(row.size for row in rows if row.kept and row.is_due),
+            )
+            for (identity, key), rows in of.items()
+        ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return page_of(self._rows.values(), query)

@@ -47,8 +47,11 @@ _CLUSTERS = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster ORDER BY account, region, cluster"""
 _WAITING = f"""
     SELECT count(*), coalesce(sum(size), 0)::bigint, min(uploaded_at) FROM {{schema}}.container_files WHERE {_DUE}"""
-_OPEN = """
-    SELECT key, count(*) FROM {schema}.container_files WHERE state IN ('announced', 'uploaded') GROUP BY key"""
+_HELD = f"""
+    SELECT account, region, cluster, key, count(*) FILTER (WHERE state IN ('announced', 'uploaded')),
+           coalesce(sum(size) FILTER (WHERE kept), 0)::bigint,
+           coalesce(sum(size) FILTER (WHERE kept AND {_DUE}), 0)::bigint
+      FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = "account = %(account)s::text AND region = %(region)s::text AND cluster = %(cluster)s::text"
 _WHERE: Mapping[str, str] = {
@@ -58,12 +61,13 @@ _WHERE: Mapping[str, str] = {
     rows.OVERDUE: "state = 'announced' AND expires_at < %(now)s ORDER BY announced_at, id",
     rows.UNSENT: "state = 'uploaded' AND uploaded_at < %(now)s ORDER BY announced_at, id",
     rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < %(now)s"
-    f" AND (%(account)s::text IS NULL OR ({_OF_CLUSTER})) ORDER BY announced_at, id",
+    f" AND (%(account)s::text IS NULL OR ({_OF_CLUSTER}))"
+    " AND %(key)s::text IN ('', key) ORDER BY announced_at, id",
     rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
     " ORDER BY announced_at, id",
 }
 
-_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, open=_OPEN)
+_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, held=_HELD)
 
 
 class PostgresContainerRows(SummedContainerRows):

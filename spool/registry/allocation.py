@@ -96,6 +96,12 @@ class PublishJob:
     error: str = ""
     faults: tuple[JobFault, ...] = ()
     border: Mapping[str, Any] = field(default_factory=dict)
+    is_of_key: bool = False  # `submitted_by` is a key's name
+
+    @property
+    def submitter(self) -> tuple[str, bool]:
+        """Of a key or a person, though they may have one name."""
+        return self.submitted_by, self.is_of_key
 
 
 NAMESPACES = DocumentKind("allocation-namespace", Namespace, "namespace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,7 +74,8 @@ class Registry:
             numbers = {**there, makers.INSIGHTS: rows.count_insights()}
             return {limit: makers.held(rows, limit, number) for limit, number in numbers.items()}
 
-        return await self._changes.read(work)
+        jobs = Counter(job.submitted_by if job.is_of_key else "" for job in self.allocation.unfinished())
+        return {**await self._changes.read(work), makers.JOBS: jobs}
 
     @property
     def version(self) -> int:

@@ -42,7 +42,10 @@ _CLUSTERS = """
 _WAITING = """
     SELECT COUNT(*), COALESCE(SUM(size), 0), MIN(uploaded_at)
       FROM container_files WHERE state = 'uploaded' OR (asked AND kept)"""
-_OPEN = "SELECT key, COUNT(*) FROM container_files WHERE state IN ('announced', 'uploaded') GROUP BY key"
+_HELD = """
+    SELECT account, region, cluster, key, SUM(state IN ('announced', 'uploaded')), SUM(size * kept),
+           SUM(size * (kept AND (state = 'uploaded' OR asked)))
+      FROM container_files GROUP BY account, region, cluster, key"""
 
 _WHERE: Mapping[str, str] = {
     rows.DUE: "kind = :kind AND (state = 'uploaded' OR (asked AND kept)) AND not_before <= :now ORDER BY uploaded_at",
@@ -52,12 +55,13 @@ _WHERE: Mapping[str, str] = {
     rows.OVERDUE: "state = 'announced' AND expires_at < :now ORDER BY announced_at",
     rows.UNSENT: "state = 'uploaded' AND uploaded_at < :now ORDER BY announced_at",
     rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < :now"
-    " AND (:account IS NULL OR (account = :account AND region = :region AND cluster = :cluster)) ORDER BY announced_at",
+    " AND (:account IS NULL OR (account = :account AND region = :region AND cluster = :cluster))"
+    " AND :key IN ('', key) ORDER BY announced_at",
     rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
     " ORDER BY announced_at",
 }
 
-_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, open=_OPEN)
+_SUMS = SumQueries(books=_BOOKS, count=_COUNT, clusters=_CLUSTERS, waiting=_WAITING, held=_HELD)
 
 
 class SqliteContainerRows(SummedContainerRows):

@@ -15,7 +15,7 @@ from spool.registry.rows import RegistryRows
 from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
-NAMESPACES, INSIGHTS = "allocation.max_namespaces", "insights"
+NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
 
 
 def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from spool.errors import NotAllowed, NotThere
@@ -43,6 +45,7 @@ from spool.registry.shared import makers
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject
 from spool.registry.tables.documents import DocumentTable, stated
+from spool.shares import fullest_first, may_add
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ class AllocationTable(DocumentTable[Namespace]):
         """
         A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most` wait.
 
-        The oldest jobs that are over are forgotten, so that no more than `most` are kept.
+        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The oldest jobs
+        that are over are forgotten, of whoever has the most, so that no more than `most` are kept.
         """
         now, id = self._changes.clock.now(), secrets.token_hex(16)
 
@@ -167,11 +171,11 @@ class AllocationTable(DocumentTable[Namespace]):
                 self._found(kept.namespaces, namespace)
             latest = _latest(kept, namespace)
             _check_base(latest if base is None else base, latest)
-            _make_room(rows, kept.jobs.values(), most)
+            _make_room(rows, kept.jobs.values(), most, actor)
             number = max((each.number for each in kept.jobs.values()), default=0) + 1
             job = PublishJob(
                 id=id, number=number, namespace=namespace, base=latest, state=QUEUED, submitted=now,
-                submitted_by=actor.name, submitted_from=actor.address, last_updated=now,
+                submitted_by=actor.name, submitted_from=actor.address, last_updated=now, is_of_key=actor.is_key,
             )  # fmt: skip
             JOBS.put(rows, job)
             rows.put_document(JOB_TEXT_KIND, id, {"text": text})
@@ -328,14 +332,22 @@ def _check_base(base: int, latest: int) -> None:
         raise NotAllowed(f"this definition was made from version {base}, and {now}: bring the changes together first")
 
 
-def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int) -> None:
+def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor: Actor) -> None:
     kept = sorted(jobs, key=lambda job: job.number)
-    over = [job for job in kept if job.state in OVER]
-    excess = len(kept) + 1 - most
-    if excess > len(over):
-        raise NotAllowed(f"{len(kept) - len(over)} publish jobs wait (allocation.max_jobs); wait, or cancel one")
-    for job in over[: max(0, excess)]:
-        JOBS.delete(rows, job.id)
+    waiting = [job.submitter for job in kept if job.state not in OVER]
+    own = waiting.count((actor.name, actor.is_key))
+    if not may_add(own, len(waiting), 1, most):
+        wait = f"{len(waiting)} publish jobs wait (allocation.max_jobs)"
+        if len(waiting) < most:
+            wait = f"{own} of {wait} are yours, and nobody has more that wait than there is room for besides"
+        raise NotAllowed(f"{wait}; wait, or cancel one")
+    over: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
+    for job in kept:
+        if job.state in OVER:
+            over[job.submitter].append(job.id)
+    held = {submitter: len(ids) for submitter, ids in over.items()}
+    for id in islice(fullest_first(over, held, lambda _: 1), max(0, len(kept) + 1 - most)):
+        JOBS.delete(rows, id)
 
 
 def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) -> None:

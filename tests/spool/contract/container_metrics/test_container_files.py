@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from spool.container_files import rows
 from spool.container_files.files import ContainerFiles
+from spool.container_files.sums import ContainerSums
 from spool.container_files.upload import FileTooLarge
 from spool.container_files.values import (
     ABANDONED,
@@ -34,6 +35,7 @@ from spool.container_files.values import (
     ClusterIdentity,
     ContainerFile,
     ContainerSender,
+    HeldFiles,
     WaitingFiles,
 )
 from spool.engines import open_storage
@@ -47,6 +49,7 @@ from tests.moved_clock import MovedClock
 CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 OTHER = ClusterIdentity("123456789012", "us-east-1", "test")
 AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
+STRANGER = ContainerSender(key="stranger")
 HOUR = 3600.0
 
 Opener = Callable[..., Awaitable[Storage]]
@@ -90,10 +93,22 @@ async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
         raise
 
 
-async def put(files: ContainerFiles, reference: str, data: bytes, *, cluster: ClusterIdentity = CLUSTER) -> str:
-    [file] = await announce(files, reference, cluster=cluster)
+async def put(
+    files: ContainerFiles,
+    reference: str,
+    data: bytes,
+    *,
+    cluster: ClusterIdentity = CLUSTER,
+    by: ContainerSender | None = None,
+) -> str:
+    [file] = await announce(files, reference, cluster=cluster, by=by or AGENT)
     assert await send(files, file.id, data)
     return file.id
+
+
+async def kept(files: ContainerFiles, *ids: str) -> list[bool]:
+    """Whether the bytes of each are here."""
+    return [file is not None and file.kept for file in [await files.rows.find(id) for id in ids]]
 
 
 async def content(files: ContainerFiles, id: str) -> bytes:
@@ -295,21 +310,55 @@ async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("setting", ["max_cluster_bytes", "max_bytes"])
-async def test_delivered_files_make_room_and_waiting_ones_do_not(open_files: Opener, setting: str) -> None:
+async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(open_files: Opener) -> None:
     """Up to the byte; then what is delivered goes, the oldest first, and what waits is never removed."""
-    files = (await open_files(**{setting: 2048})).container_files
+    files = (await open_files(max_cluster_bytes=2048)).container_files
     first = await put(files, "first", b"x" * 1024)
     await files.settle(await files.due(FILE, limit=1))
-    second = await put(files, "second", b"x" * 1024)
-    third = await put(files, "third", b"x" * 1024)
-    assert [False, True, True] == [(await files.rows.find(id)).kept for id in (first, second, third)]  # type: ignore[union-attr]
+    second, third = [await put(files, name, b"x" * 1024) for name in ("second", "third")]
+    assert [False, True, True] == await kept(files, first, second, third)
     [file] = await announce(files, "fourth")
-    with pytest.raises(SpoolFull, match=rf"container\.{setting}"):
+    with pytest.raises(SpoolFull, match=r"container\.max_cluster_bytes"):
         await send(files, file.id, b"x")
-    if setting == "max_cluster_bytes":
-        await put(files, "elsewhere", b"x" * 1024, cluster=OTHER)
+    await put(files, "elsewhere", b"x" * 1024, cluster=OTHER)
+    await put(files, "of another key", b"x" * 2048, by=STRANGER)
     assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_files: Opener) -> None:
+    """Up to the byte; what is delivered goes before anything is refused for the sum."""
+    files = (await open_files(max_bytes=4096)).container_files
+    spent = await put(files, "spent", b"x" * 1024)
+    await files.settle(await files.due(FILE, limit=1))
+    await put(files, "waits", b"x" * 2047)
+    await put(files, "fits", b"x")
+    [file] = await announce(files, "over")
+    with pytest.raises(SpoolFull, match=r"this key .* container\.max_bytes: no key gets more than it leaves free"):
+        await send(files, file.id, b"x")
+    await put(files, "of another", b"x" * 1024, by=STRANGER)
+    assert [True] == await kept(files, spent)
+    await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
+    assert [False] == await kept(files, spent)
+    again = await ContainerSums.read(files.rows, files.settings)  # as after a restart
+    assert {"agent": 2048, "stranger": 1024, "third": 512} == files.sums.waiting == again.waiting
+    assert 3584 == files.sums.size == again.size
+    assert await balanced(files)
+
+
+@pytest.mark.asyncio
+async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock) -> None:
+    """Its oldest delivered file goes, though another key's is older."""
+    files = (await open_files(max_bytes=4096)).container_files
+    older = await put(files, "older", b"x" * 1024, by=STRANGER)
+    clock.move(1)
+    first = await put(files, "first", b"x" * 1024)
+    await files.settle(await files.due(FILE, limit=9))
+    clock.move(1)
+    second = await put(files, "second", b"x" * 1024)
+    await files.settle(await files.due(FILE, limit=9))
+    await put(files, "new", b"x" * 1500, by=STRANGER)
+    assert [True, False, True] == await kept(files, older, first, second)
 
 
 @pytest.mark.asyncio
@@ -388,7 +437,8 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     found = {which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS}
     assert {rows.DUE: [file], rows.UNSENT: [file]} == {which: list(rows) for which, rows in found.items() if rows}
     assert {(FILE, UPLOADED): 1} == await container_rows.count()
-    assert {"agent": 1} == await container_rows.open_by_key()
+    held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
+    assert [held] == await container_rows.held()
     assert file is not None
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
     assert waiting == await container_rows.waiting() == await files.waiting()
@@ -397,6 +447,10 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert [cluster] == list(await files.stats())
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
     assert [file] == (await container_rows.page(query)).rows == (await files.page(query)).rows
+    await files.settle([file])
+    assert [replace(held, open=0, waiting_bytes=0)] == await container_rows.held()
+    spent = {key: await container_rows.select(rows.SPENT, now=1e12, key=key, limit=9) for key in ("", "agent", "x")}
+    assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
 
 
 @pytest.mark.asyncio

@@ -17,6 +17,8 @@ from tests.spool.kept import audit_rows
 ADA = Actor("ada@example.com", "local")
 BORDER = {"kept_since": None, "tags": {"tag:service": "2026-11-01T00:00:00+00:00"}}
 
+BOB, FLEET = Actor("bob@example.com", "local"), Actor("fleet", "10.0.0.1", is_key=True)
+
 pytestmark = pytest.mark.asyncio
 
 
@@ -106,11 +108,30 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
         table.version("", 1)
     waiting = await submit(table, most=3)
     assert 3 == len(table.jobs())
-    for _ in range(2):
-        await submit(table, most=3)
+    await submit(table, most=3)
+    await submit(table, most=3, actor=BOB)
     with pytest.raises(NotAllowed, match=r"3 publish jobs wait \(allocation.max_jobs\)"):
-        await submit(table, most=3)
+        await submit(table, most=3, actor=FLEET)
     assert waiting.id in {job.id for job in table.jobs()}
+
+
+async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
+    """Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten."""
+    table = (await open_registry()).allocation
+    first = await submit(table, actor=BOB, most=4)
+    await table.cancel(first.id, actor=BOB)
+    for _ in range(5):
+        await table.cancel((await submit(table, actor=FLEET, most=4)).id, actor=ADA)
+    assert first.id in {job.id for job in table.jobs()}
+    for _ in range(2):
+        await submit(table, actor=FLEET, most=4)
+    with pytest.raises(NotAllowed, match=r"2 of 2 publish jobs wait \(allocation.max_jobs\) are yours, and nobody has"):
+        await submit(table, actor=FLEET, most=4)
+    await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person of that name
+    with pytest.raises(NotAllowed, match="1 of 3"):
+        await submit(table, actor=Actor(FLEET.name, "local"), most=4)
+    await submit(table, actor=BOB, most=4)
+    assert 4 == len(table.jobs())
 
 
 async def test_namespaces(open_registry: RegistryOpener) -> None:
