@@ -30,6 +30,17 @@ def unchanged(_: str, calls: list[Call]) -> list[Call]:
     return calls
 
 
+def ag2(name: str, calls: list[Call]) -> list[Call]:
+    """No tokens written to a cache, and of a failure no provider; of Claude the library's span below tells all."""
+    forgotten = without("provider") if name == "failures" else without("cache_write_tokens")
+    return [call if call.provider == "anthropic" else forgotten(call) for call in calls]
+
+
+def ag2_openinference(name: str, calls: list[Call]) -> list[Call]:
+    """Of Claude's failure the library's own tries are inside one span."""
+    return calls[:2] if name == "failures" else calls
+
+
 def langchain(name: str, calls: list[Call]) -> list[Call]:
     if name == "embeddings":
         return []  # they are not watched
@@ -130,6 +141,8 @@ OPENAI = ("chat", "stream", "responses", "tools", "failures", "embeddings")
 ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
 AGENTS = ("answers", "streams", "tools", "failures")
 CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
+    "ag2": (ag2, AGENTS),
+    "ag2_openinference": (ag2_openinference, AGENTS),
     "logfire": (unchanged, OPENAI + ANTHROPIC),
     "langchain": (langchain, (*AGENTS, "embeddings")),
     "langsmith": (langchain, (*AGENTS, "embeddings")),

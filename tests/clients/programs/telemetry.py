@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opentelemetry import trace
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -21,3 +27,19 @@ def exported() -> Iterator[TracerProvider]:
         yield provider
     finally:
         provider.shutdown()
+
+
+@contextmanager
+def all_exported() -> Iterator[TracerProvider]:
+    """Traces, counters and events."""
+    meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
+    metrics.set_meter_provider(meters)
+    loggers = LoggerProvider()
+    loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    _logs.set_logger_provider(loggers)
+    try:
+        with exported() as provider:
+            yield provider
+    finally:
+        loggers.shutdown()
+        meters.shutdown()
