@@ -15,7 +15,7 @@ from spool.installation import derived
 from spool.log.plan import Plan
 from spool.log.protocols import Observer
 from spool.log.values import Submission
-from spool.postgres import billing_drops, streams
+from spool.postgres import streams
 from spool.postgres.clusters import PostgresClusters
 from spool.postgres.container_contents import PostgresContents
 from spool.postgres.container_rows import PostgresContainerRows
@@ -30,8 +30,10 @@ from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
 from spool.postgres.registry.bearers import with_bearers
 from spool.postgres.streams import PostgresStreams
+from spool.postgres.transactions import PostgresConnection
 from spool.record import UNIT_COST
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
+from spool.sql import billing_drops
 from spool.streams import StreamBook
 
 NO_OTHER_LIMITS = ContainerSettings()
@@ -83,7 +85,7 @@ async def open_spool(
         def write(plan: Plan) -> None:
             if follow_streams is not None:
                 follow_streams(plan)
-            billing_drops.follow(connection, database, plan)
+            billing_drops.follow(PostgresConnection(connection, database.sql), plan)
             reports.follow(connection, plan)
             heard.follow(connection, plan)
 

@@ -11,7 +11,6 @@ from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.administration import ADMINISTRATION
-from spool.postgres.billing_drops import PostgresBillingDrops
 from spool.postgres.connections.target import DRIVER
 from spool.postgres.facts import agree
 from spool.postgres.health import health
@@ -28,6 +27,7 @@ from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import take_over
 from spool.postgres.transfer.unfinished import check_finished
 from spool.registry.registry import Registry
+from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.storage import Engine, Storage, StorageOptions
 
@@ -103,7 +103,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             book=spool.book,
             billing_hours=SqlBillingHours(PostgresTransactions(database)),
             container_files=spool.container_files,
-            billing_drops=PostgresBillingDrops(database),
+            billing_drops=SqlBillingDrops(PostgresTransactions(database)),
             ledger=ledger,
             registry=registry,
             registry_problem="",

@@ -36,6 +36,10 @@ class PostgresConnection:
     def one(self, statement: str, /, **values: object) -> Any:
         return self._connection.execute(self._sql(_text(statement)), values).fetchone()
 
+    def ask(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
+        """Send a query in a pipeline: its rows are read once that is over."""
+        return self._connection.execute(self._sql(_text(statement)), values)
+
 
 class PostgresTransactions:
     """See `spool.sql.connection.SqlTransactions`."""
@@ -59,5 +63,6 @@ class PostgresTransactions:
 @cache
 def _text(statement: str) -> str:
     """A text of `spool/sql` as psycopg takes it."""
-    found = _NOT_IN.sub(r"<> ALL(\1)", statement.replace("%", "%%"))
+    found = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
+    found = _NOT_IN.sub(r"<> ALL(\1)", found)
     return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", found))

@@ -35,7 +35,7 @@ class Columns(Generic[Row]):
         kept = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
         self.names = tuple(field.name for field in kept)
         self._row = row
-        self._forms = {**{field.name: TRUTH for field in kept if field.type == "bool"}, **forms}
+        self._forms = {**{field.name: TRUTH for field in kept if field.type in ("bool", bool)}, **forms}
 
     def values(self, row: Row) -> dict[str, Any]:
         """The values of a row as they are kept, by column."""
@@ -47,8 +47,12 @@ class Columns(Generic[Row]):
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
         """A row from the values of its columns in their order, and from fields that other tables keep."""
+        return self._row(**self.fields(kept), **others)
+
+    def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
+        """The fields of a row, by name, from the values of its columns in their order."""
         values = dict(zip(self.names, kept, strict=True))
         for name, form in self._forms.items():
             if values[name] is not None:
                 values[name] = form.read(values[name])
-        return self._row(**values, **others)
+        return values

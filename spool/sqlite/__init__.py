@@ -15,10 +15,11 @@ from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
 from spool.settings import ContainerSettings, SpoolSettings
+from spool.sql.clusters import SqlClusters
+from spool.sql.container_rows import SqlContainerRows
+from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
-from spool.sqlite.clusters import SqliteClusters
 from spool.sqlite.container_contents import DiskContents
-from spool.sqlite.container_rows import SqliteContainerRows
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import routes
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
@@ -27,7 +28,8 @@ from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.sqlite.reserve import Reserve
-from spool.sqlite.streams import SqliteStreams
+from spool.sqlite.streams import open_streams
+from spool.sqlite.transactions import SqliteTransactions
 from spool.streams import StreamBook
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
@@ -53,7 +55,7 @@ class SqliteSpool:
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
-    streams: SqliteStreams
+    streams: SqlStreams
     book: StreamBook
     secret: bytes
     incarnation: str
@@ -96,7 +98,8 @@ async def open_spool(
             )
 
         async def open_container_files(database: Database) -> ContainerFiles:
-            return await ContainerFiles.open(SqliteContainerRows(database), DiskContents(directory), container, clock)
+            rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
+            return await ContainerFiles.open(rows, DiskContents(directory), container, clock)
 
         try:
             kept = await _SpoolFile.read(directory, clock, new_log, open_container_files)
@@ -131,7 +134,7 @@ class _SpoolFile:
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
-    streams: SqliteStreams
+    streams: SqlStreams
     book: StreamBook
     incarnation: str
 
@@ -147,8 +150,8 @@ class _SpoolFile:
         database = await recovery.open_database(directory / FILE, clock)
         try:
             devices = await DeviceTable.open(SqliteDevices(database))
-            clusters = await ClusterTable.open(SqliteClusters(database), clock=clock)
-            streams = await SqliteStreams.open(database, clock)
+            clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
+            streams = await open_streams(database, clock)
             book = StreamBook(await streams.streams())
             incarnation = await database.read(recovery.incarnation)
             log = new_log(database)

@@ -20,8 +20,8 @@ from spool.clock import Clock
 from spool.directories import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
-from spool.sqlite.billing_drops import resize
 from spool.sqlite.damage import notes, numbers, write_ahead_log
+from spool.sqlite.damage.months import resize
 from spool.sqlite.damage.salvage import Salvaged, salvage, with_an_end
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
 from spool.sqlite.damage.source import KEPT_LOG

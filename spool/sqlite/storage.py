@@ -10,9 +10,9 @@ from pathlib import Path
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
+from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sqlite import FILE, SqliteSpool, open_spool
-from spool.sqlite.billing_drops import SqliteBillingDrops
 from spool.sqlite.copies import copy_files
 from spool.sqlite.damage.recovering import recover
 from spool.sqlite.ledger.store import open_ledger
@@ -73,7 +73,7 @@ async def _open(options: StorageOptions) -> Storage:
             book=spool.book,
             billing_hours=SqlBillingHours(SqliteTransactions(spool.database, "billing hours")),
             container_files=spool.container_files,
-            billing_drops=SqliteBillingDrops(spool.database),
+            billing_drops=SqlBillingDrops(SqliteTransactions(spool.database, "billing drops")),
             ledger=ledger,
             registry=registry,
             registry_problem=problem,

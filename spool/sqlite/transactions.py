@@ -65,7 +65,9 @@ class SqliteTransactions:
 @cache
 def _text(statement: str) -> str:
     """A text of `spool/sql` as SQLite takes it."""
-    return _LIST.sub(r"IN (SELECT value FROM json_each(\1))", statement.replace("{schema}.", ""))
+    return _LIST.sub(
+        r"IN (SELECT value FROM json_each(\1))", statement.replace("{schema}.", "").replace("{for_update}", "")
+    )
 
 
 def _bound(values: dict[str, object]) -> dict[str, object]:

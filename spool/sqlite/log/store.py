@@ -28,11 +28,13 @@ from spool.log.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record
-from spool.sqlite import billing_drops, partial_reports, streams
+from spool.sql import billing_drops
+from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
 from spool.sqlite.log.retention import RouteNeeds
+from spool.sqlite.transactions import SqliteConnection
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_entries(connection, plan, topic, records)
     _write_amendments(connection, plan)
     streams.follow(connection, plan)
-    billing_drops.follow(connection, plan)
+    billing_drops.follow(SqliteConnection(connection), plan)
     partial_reports.follow(connection, plan.partial_reports)
     connection.executemany(
         queries.KEEP_SERIES,

@@ -29,9 +29,10 @@ from spool.postgres.clusters import PostgresClusters
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
-from spool.sqlite.clusters import SqliteClusters
+from spool.sql.clusters import SqlClusters
 from spool.sqlite.database import Database
 from spool.sqlite.migrations import migrate, script
+from spool.sqlite.transactions import SqliteTransactions
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import EVERY_ENGINE, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
@@ -57,7 +58,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     database = await Database.open(
         tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("clusters.sql"),))
     )
-    yield SqliteClusters(database)
+    yield SqlClusters(SqliteTransactions(database, "clusters"))
     await database.close()
 
 

@@ -21,19 +21,18 @@ from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
-from spool.postgres.billing_drops import PostgresBillingDrops
 from spool.postgres.container_rows import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.partial_reports import PostgresPartialReports
 from spool.postgres.streams import PostgresStreams
+from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
-from spool.sqlite.billing_drops import SqliteBillingDrops
-from spool.sqlite.container_rows import SqliteContainerRows
+from spool.sql.container_rows import SqlContainerRows
+from spool.sql.streams import SqlStreams
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
-from spool.sqlite.streams import SqliteStreams
 from spool.streams import StreamReader
 
 # By the name under which the tests have it: a protocol, and the engines' classes.
@@ -42,9 +41,9 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours, MemoryBillingHours)),
-    "container_rows": (ContainerRows, (SqliteContainerRows, MemoryContainerRows, PostgresContainerRows)),
-    "billing_drops": (BillingDrops, (SqliteBillingDrops, MemoryBillingDrops, PostgresBillingDrops)),
-    "streams": (StreamReader, (SqliteStreams, MemoryStreams, PostgresStreams)),
+    "container_rows": (ContainerRows, (SqlContainerRows, MemoryContainerRows, PostgresContainerRows)),
+    "billing_drops": (BillingDrops, (SqlBillingDrops, MemoryBillingDrops)),
+    "streams": (StreamReader, (SqlStreams, MemoryStreams, PostgresStreams)),
 }
 
 

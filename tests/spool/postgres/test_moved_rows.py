@@ -13,12 +13,12 @@ from spool.billing import drops
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.memory.billing_drops import MemoryBillingDrops
 from spool.memory.streams import MemoryStreams
-from spool.postgres.billing_drops import PostgresBillingDrops, PostgresDropRows
 from spool.postgres.database import Connection
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
-from spool.postgres.transactions import PostgresTransactions
+from spool.postgres.transactions import PostgresConnection, PostgresTransactions
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
+from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
 from spool.sql.billing_hours import SqlBillingHours
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
@@ -124,7 +124,7 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
     """After every commit: the months, their sizes and the list."""
     dice, memory = random.Random(7), MemoryBillingDrops()
     async with migrated(fresh_schema) as database:
-        kept = PostgresBillingDrops(database)
+        kept = SqlBillingDrops(PostgresTransactions(database))
         for n in range(1, 13):
             rows = [
                 {"time/usage_start": f"2026-11-01T{dice.randrange(3):02}:20:00Z", "cost/cost": str(dice.random())}
@@ -136,7 +136,7 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
             )  # fmt: skip
 
             def work(connection: Connection, n: int = n, drop: BillingDrop = drop) -> None:
-                drops.apply(PostgresDropRows(connection, database), n, [drop], at=float(n))
+                drops.apply(SqlDropRows(PostgresConnection(connection, database.sql)), n, [drop], at=float(n))
 
             await database.transaction(work)
             drops.apply(memory, n, [drop], at=float(n))

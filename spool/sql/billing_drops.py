@@ -1,0 +1,145 @@
+"""The billing drops that were taken: their rows move with the log, in the transaction of the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from spool.billing import drops
+from spool.billing.drops import HourRows, MonthSize, StoredDrop
+from spool.listing import ListPage, ListQuery
+from spool.log.plan import Plan
+from spool.record import BILLING_DATA, BillingDrop
+from spool.sql.columns import Columns
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.lists import read_page
+from spool.sql.statements import upsert
+
+_DROP = Columns(StoredDrop)
+_ADD_DROP = upsert("billing_drops", _DROP.names, "number")
+_OF_MONTH = "connection = :connection AND month = :month"
+_HOUR = ("connection", "month", "hour", "number", "rows", "bytes", "stored", "body")
+_ADD_HOUR = upsert("billing_rows", _HOUR, *_HOUR[:4])
+_REMOVE = f"DELETE FROM {{schema}}.billing_rows WHERE {_OF_MONTH}"
+_REMOVE_EMPTY = f"""
+    DELETE FROM {{schema}}.billing_drops
+     WHERE {_OF_MONTH} AND number NOT IN (SELECT number FROM {{schema}}.billing_rows WHERE {_OF_MONTH})"""
+_RESIZE = f"""
+    INSERT INTO {{schema}}.billing_months (connection, month, rows, bytes, stored, newest)
+    SELECT :connection, :month, coalesce(sum(rows), 0), coalesce(sum(bytes), 0), coalesce(sum(stored), 0), :newest
+      FROM {{schema}}.billing_rows WHERE {_OF_MONTH}
+        ON CONFLICT (connection, month) DO UPDATE
+       SET rows = excluded.rows, bytes = excluded.bytes, stored = excluded.stored, newest = excluded.newest"""
+_SIZE = f"""
+    SELECT CAST(coalesce(sum(rows), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint),
+           CAST(coalesce(sum(length(body)), 0) + coalesce(max(bytes), 0) AS bigint)
+      FROM {{schema}}.billing_rows WHERE {_OF_MONTH} AND hour NOT IN :hours"""
+_MONTH = f"SELECT hour, rows, bytes, body FROM {{schema}}.billing_rows WHERE {_OF_MONTH} ORDER BY hour, number"
+_HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
+_STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
+_NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
+# Whoever changes months has their rows here first, in the order of connections and months.
+_LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
+_OF_CONNECTION = """
+    SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
+  ORDER BY connection, month {for_update}"""
+_OLD = """
+    SELECT connection, month FROM {schema}.billing_months WHERE month < :before
+  ORDER BY month, connection LIMIT 1 {for_update}"""
+_TABLES = ("billing_rows", "billing_drops", "billing_months")
+
+
+class SqlDropRows:
+    """See `spool.billing.drops.DropRows`: on a connection, inside its transaction."""
+
+    def __init__(self, connection: SqlConnection) -> None:
+        self._connection = connection
+
+    def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
+        self._connection.run(_ADD_DROP, **_DROP.values(drop))
+        month = {"connection": drop.connection, "month": drop.month}
+        rows = [
+            {
+                **month, "hour": one.hour, "number": drop.number, "rows": one.rows, "bytes": one.size,
+                "stored": one.stored, "body": one.body,
+            }
+            for one in hours
+        ]  # fmt: skip
+        self._connection.run_each(_ADD_HOUR, rows)
+        self._connection.run(_RESIZE, **month, newest=drop.at)
+
+    def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
+        which = {"connection": connection, "month": month}
+        if hours is None:
+            self._connection.run(_REMOVE, **which)
+        else:
+            self._connection.run(f"{_REMOVE} AND hour IN :hours", **which, hours=list(hours))
+        self._connection.run(_REMOVE_EMPTY, **which)
+
+
+class SqlBillingDrops:
+    """See `spool.billing.drops.BillingDrops`."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
+        within = ("connection = :of_connection", {"of_connection": connection})
+        return await self._transactions.snapshot(
+            lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read, within=within)
+        )
+
+    async def month(self, connection: str, month: str) -> Sequence[HourRows]:
+        found = await self._all(_MONTH, connection=connection, month=month)
+        return [HourRows(hour=hour, rows=rows, size=size, body=body) for hour, rows, size, body in found]
+
+    async def has(self, connection: str, month: str, id: str) -> bool:
+        [[found]] = await self._all(_HAS, connection=connection, month=month, id=id)
+        return bool(found)
+
+    async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
+        [[rows, size, held]] = await self._all(_SIZE, connection=connection, month=month, hours=list(without))
+        return MonthSize(rows=rows, bytes=size, held=held)
+
+    async def stored(self) -> int:
+        [[size]] = await self._all(_STORED)
+        return int(size)
+
+    async def newest(self) -> Mapping[str, float]:
+        return dict(await self._all(_NEWEST))
+
+    async def forget(self, connection: str) -> None:
+        """As `trim`, without asking for a standby: what comes back goes again, and nothing of it leaves."""
+        await self._remove_each(_OF_CONNECTION, connection=connection)
+
+    async def trim(self, before: str) -> int:
+        """One month of one connection in each transaction, so that no commit waits long."""
+        return await self._remove_each(_OLD, before=before)
+
+    async def _remove_each(self, months: str, **values: object) -> int:
+        """Remove the months that a statement finds until it finds none; others may come meanwhile."""
+
+        def work(on: SqlConnection) -> int:
+            found = on.all(months, **values)
+            for connection, month in found:
+                for table in _TABLES:
+                    on.run(f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}", connection=connection, month=month)
+            return len(found)
+
+        removed = 0
+        while gone := await self._transactions.transaction(work):
+            removed += gone
+        return removed
+
+    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return await self._transactions.read(lambda on: on.all(statement, **values))
+
+
+def follow(connection: SqlConnection, plan: Plan) -> None:
+    """What a commit's drops do to the months, in its transaction."""
+    records = plan.records.get(BILLING_DATA)
+    if records:
+        months = {(each.connection_id, each.month) for each in records if isinstance(each, BillingDrop) and each.month}
+        for of_connection, month in sorted(months):
+            connection.run(_LOCK, connection=of_connection, month=month)
+        drops.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)

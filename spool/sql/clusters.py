@@ -1,0 +1,54 @@
+"""Clusters, in transactions of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from spool.clusters import Cluster, ClusterCheck
+from spool.log.partial_reports import Expectation
+from spool.sql.columns import Columns, Form
+from spool.sql.connection import SqlTransactions
+from spool.sql.statements import select, upsert
+
+
+def _json(kind: Any) -> Form:
+    decoder = msgspec.json.Decoder(kind)
+    return Form(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
+
+
+CLUSTER = Columns(
+    Cluster,
+    forms={
+        "checks": _json(tuple[ClusterCheck, ...]),
+        "labels": _json(dict[str, str]),
+        "config": _json(dict[str, object]),
+    },
+)
+CLUSTERS = select("clusters", CLUSTER.names)
+PUT = upsert("clusters", CLUSTER.names, "id")
+DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"
+
+
+class SqlClusters:
+    """See `spool.clusters.ClusterRows`, where one process writes."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def load(self) -> Sequence[Cluster]:
+        rows = await self._transactions.read(lambda connection: connection.all(f"{CLUSTERS} ORDER BY id"))
+        return [read(row) for row in rows]
+
+    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+        await self._transactions.transaction(lambda connection: connection.run(PUT, **CLUSTER.values(cluster)))
+
+    async def delete(self, id: str) -> None:
+        await self._transactions.transaction(lambda connection: connection.run(DELETE, id=id))
+
+
+def read(row: Sequence[Any]) -> Cluster:
+    """A row of the table; one whose values are of other types is damaged."""
+    return msgspec.convert(CLUSTER.fields(row), Cluster)

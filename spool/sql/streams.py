@@ -1,0 +1,164 @@
+"""Streams and totals: they move with the log, in the transaction of the commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from spool.listing import ListPage, ListQuery
+from spool.sql.columns import JSON_TUPLE, Columns, Form
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.lists import read_page
+from spool.sql.statements import select, upsert
+from spool.stream_limits import TotalsInHand
+from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
+
+
+def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
+    return json.dumps({name: list(values) for name, values in dimensions.items()}, sort_keys=True)
+
+
+STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
+STREAMS = select("streams", STREAM.names)
+TOTAL = Columns(Total, forms={"dimensions": Form(_dimensions_text, json.loads)})
+TOTALS = select("stream_totals", TOTAL.names)
+SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
+# What no operation in the log is about any more.
+SETTLED = f"""
+    {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
+  ORDER BY start_time, key LIMIT :at_most"""
+GROW = """
+    INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (:name, '', :bytes)
+        ON CONFLICT (name) DO UPDATE SET bytes = size.bytes + excluded.bytes"""
+_PUT_STREAM = upsert("streams", STREAM.names, "name")
+_PUT_TOTAL = upsert("stream_totals", TOTAL.names, "stream", "key")
+_TOTAL = f"{TOTALS} WHERE stream = :stream AND key = :key"
+_DROP_STREAM = ("streams WHERE name", "stream_totals WHERE stream", "stream_sizes WHERE name")
+_OWN = """
+    INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (:name, :key, 0)
+        ON CONFLICT (name) DO UPDATE SET created_by = excluded.created_by WHERE size.created_by = ''"""
+
+
+class SqlStreamRows:
+    """
+    See `spool.streams.StreamRows`.
+
+    Many operations of a commit are on few records: totals are read once and written by `flush`.
+    """
+
+    def __init__(self, connection: SqlConnection) -> None:
+        self._connection = connection
+        self._streams: dict[str, Stream | None] = {}
+        self._totals = TotalsInHand()
+
+    def stream(self, name: str) -> Stream | None:
+        if name not in self._streams:
+            row = self._connection.one(f"{STREAMS} WHERE name = :name", name=name)
+            self._streams[name] = STREAM.read(row) if row else None
+        return self._streams[name]
+
+    def put_stream(self, stream: Stream) -> None:
+        self._connection.run(_PUT_STREAM, **STREAM.values(stream))
+        self._streams[stream.name] = stream
+
+    def drop_stream(self, name: str) -> None:
+        self.flush()
+        for which in _DROP_STREAM:
+            self._connection.run(f"DELETE FROM {{schema}}.{which} = :name", name=name)
+        self._streams.clear()
+        self._totals.clear()
+
+    def total(self, stream: str, key: str) -> Total | None:
+        place = (stream, key)
+        if place not in self._totals:
+            row = self._connection.one(_TOTAL, stream=stream, key=key)
+            self._totals.note(place, TOTAL.read(row) if row else None)
+        return self._totals[place]
+
+    def put_total(self, total: Total) -> None:
+        self.total(total.stream, total.key)  # for the size that it had
+        self._totals.put(total)
+
+    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
+        self.flush()
+        statement = f"{TOTALS} WHERE stream = :stream AND start_time = :start_time ORDER BY key"
+        return [TOTAL.read(row) for row in self._connection.all(statement, stream=stream, start_time=start_time)]
+
+    def remove_total(self, stream: str, key: str) -> None:
+        self.total(stream, key)
+        self._totals.remove((stream, key))
+        statement = "DELETE FROM {schema}.stream_totals WHERE stream = :stream AND key = :key"
+        self._connection.run(statement, stream=stream, key=key)
+
+    def flush(self) -> None:
+        """Write what was put since the last time, and how large streams are with it."""
+        changed, growth = self._totals.settle()
+        if changed:
+            self._connection.run_each(_PUT_TOTAL, [self._values(total) for total in changed])
+        if growth:
+            self._connection.run_each(GROW, [{"name": name, "bytes": size} for name, size in growth])
+
+    def _values(self, total: Total) -> Mapping[str, object]:
+        return TOTAL.values(total)
+
+
+class SqlStreams:
+    """See `spool.streams.StreamReader`."""
+
+    # Of a total: one of the values of a dimension is among these.
+    has_value: ClassVar = """
+    EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
+             WHERE named.key = :{name} AND one.value IN :{values})"""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def streams(self) -> Sequence[Stream]:
+        return [STREAM.read(row) for row in await self._all(f"{STREAMS} ORDER BY name")]
+
+    async def totals(self, stream: str) -> Sequence[Total]:
+        rows = await self._all(f"{TOTALS} WHERE stream = :stream ORDER BY start_time, key", stream=stream)
+        return [TOTAL.read(row) for row in rows]
+
+    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
+        def work(connection: SqlConnection) -> dict[tuple[str, str], Total]:
+            table = SqlStreamRows(connection)
+            found = ((place, table.total(*place)) for place in keys)
+            return {place: total for place, total in found if total is not None}
+
+        return await self._transactions.read(work)
+
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+        within = self._within(stream, part)
+        return await self._transactions.snapshot(
+            lambda connection: read_page(connection, "stream_totals", TOTAL.names, query, TOTAL.read, within=within)
+        )
+
+    async def sizes(self) -> Sequence[StreamSize]:
+        return await self._transactions.read(sizes)
+
+    async def own(self, stream: str, key: str) -> None:
+        """Without asking for a standby: it says for whom a stream's room counts, and nothing leaves because of it."""
+        await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
+
+    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return await self._transactions.read(lambda connection: connection.all(statement, **values))
+
+    def _within(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
+        """A condition for totals of a stream, and its values."""
+        terms = ["stream = :of_stream"]
+        values: dict[str, object] = {"of_stream": stream}
+        for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
+            bound = getattr(part, name)
+            if bound is not None:
+                terms.append(term)
+                values[name] = bound
+        for n, (name, accepted) in enumerate(part.dimensions.items()):
+            terms.append(self.has_value.format(name=f"dimension_{n}", values=f"values_{n}"))
+            values |= {f"dimension_{n}": name, f"values_{n}": list(accepted)}
+        return " AND ".join(terms), values
+
+
+def sizes(connection: SqlConnection) -> list[StreamSize]:
+    return [StreamSize(*row) for row in connection.all(SIZES)]
