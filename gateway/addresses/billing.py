@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.addresses.managing import managing
+from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import connections
-from gateway.api.connection_lists import CONNECTIONS, DROPS
-from gateway.http.address import WRITE, Address, Content
+from gateway.api.connection_lists import DROPS
+from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
 from gateway.receivers import billing
@@ -15,7 +15,6 @@ from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
 
 _ALL = "/v2/connections/billing"
-_ONE = _ALL + "/{connection_id}"
 # Both names of the segment are accepted, independent of the upstream's.
 _SEGMENT = _ALL + "/{segment:external|anycost}"
 _DROPS = _SEGMENT + "/{connection_id}/billing_drops"
@@ -50,11 +49,7 @@ def _drop(
     )
 
 
-_all = partial(managing, group="connections", endpoint="connections")
-_one = partial(managing, group="connections", endpoint="connections/one")
 _drops = partial(managing, group="connections")
-
-_SHOWN: Content = {JSON: connections.OneConnection}
 
 BILLING = (
     _drop(
@@ -84,23 +79,11 @@ BILLING = (
         scope="read_billing_external_billing_drops_month", endpoint="billing/month",
         gives={JSON: closed({"billing_drop": array(OBJECT)})},
     ),
-    _all(
-        "GET", _ALL, connections.read_billing_connections, "List billing connections", scope="read_billings",
-        lists=CONNECTIONS, item=connections.ConnectionItem,
-    ),
-    _all(
-        "POST", _ALL, connections.create_billing_connection, "Create a billing connection", scope="create_billing",
-        takes=connections.NewConnection, gives=_SHOWN,
-    ),
-    _one(
-        "GET", _ONE, connections.read_billing_connection, "A billing connection", scope="read_billing", gives=_SHOWN,
-    ),
-    _one(
-        "PATCH", _ONE, connections.update_billing_connection, "Change a billing connection", scope="update_billing",
-        takes=connections.ConnectionChanges, gives=_SHOWN,
-    ),
-    _one(
-        "DELETE", _ONE, connections.delete_billing_connection, "Delete a billing connection and its rows",
-        scope="delete_billing", gives={JSON: closed({"connection": closed({"id": TEXT})})},
+    *managed_by_keys(
+        connections.CONNECTION, _ALL, "connection_id", group="connections", endpoint="connections",
+        one_endpoint="connections/one",
+        scopes={LIST: "read_billings", CREATE: "create_billing", SHOW: "read_billing", CHANGE: "update_billing",
+                DELETE: "delete_billing"},
+        words={DELETE: "Delete a billing connection and its rows"},
     ),
 )  # fmt: skip

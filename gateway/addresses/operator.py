@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
 
 from aiohttp import web
 
+from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_people
+from gateway.addresses.operator_call import call as _call
 from gateway.api import (
     allocation_lists,
     budget_lists,
@@ -14,21 +15,17 @@ from gateway.api import (
     connection_lists,
     insight_lists,
     recommendation_lists,
-    role_lists,
-    view_lists,
 )
 from gateway.api.allocation import NamespaceChanges
-from gateway.api.budgets import BudgetChanges, NewBudget
-from gateway.api.connections import ConnectionChanges, NewConnection
+from gateway.api.budgets import BUDGET
+from gateway.api.connections import CONNECTION
 from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
-from gateway.api.roles import NewRole, RoleChanges
-from gateway.api.views import NewView, ViewChanges
+from gateway.api.roles import PERMISSION_SET_LIST, ROLE
+from gateway.api.views import VIEW
 from gateway.console import pages
 from gateway.http.answers import JSON
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.http.lists import List
-from gateway.http.requests import Result
-from gateway.mounts import CONSOLE, OPERATOR_API
+from gateway.mounts import CONSOLE
 from gateway.operator import (
     assistants,
     dead_letters,
@@ -41,7 +38,7 @@ from gateway.operator import (
     spool,
     streams,
 )
-from gateway.operator.address import NOTHING, SIGNED_IN, SLICED, WHOLE, OperatorAddress
+from gateway.operator.address import NOTHING, SIGNED_IN, SLICED
 from gateway.operator.installation import backup, bundles, configuration
 from gateway.operator.log import listing, live, newest, record
 from gateway.operator.money import (
@@ -57,13 +54,11 @@ from gateway.operator.money import (
     reconciliation,
     report,
     statements,
-    views,
 )
 from gateway.operator.people import accounts, provider_sign_in, role_preview, roles, sign_in
-from gateway.operator.requests import OperatorRequest
 from gateway.operator.senders import clusters, container_files, devices
 from gateway.receivers import unit_cost
-from gateway.schemas import OBJECT, TEXT, Schema
+from gateway.schemas import OBJECT, TEXT
 from spool.ledger.queries import DIMENSIONS
 from spool.registry.permission_sets import (
     API_KEY_MANAGEMENT,
@@ -82,54 +77,12 @@ from spool.registry.permission_sets import (
     WORK_ON_INSIGHTS,
 )
 
-Body = TypeVar("Body")
-
 # The page itself, for browsers: it is no part of the API.
 CONSOLE_PAGES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
     CONSOLE: pages.without_slash,
     CONSOLE + "/": pages.index,
     CONSOLE + "/files/{version}/{path:.*}": pages.file,
 }
-
-
-def _call(
-    method: str,
-    path: str,
-    needs: str | None,
-    handler: Callable[[OperatorRequest[Body]], Awaitable[Result]],
-    summary: str,
-    *,
-    takes: type[Body] | None = None,
-    lists: List[Any] | None = None,
-    required: tuple[str, ...] = (),
-    optional: tuple[str, ...] = (),
-    repeated: tuple[str, ...] = (),
-    status: int = 200,
-    gives: Mapping[str, Schema] | None = None,
-    checks_query: bool = True,
-    shows: str = WHOLE,
-    in_turn: bool = False,
-    asks_much: Callable[[Any], bool] | None = None,
-) -> OperatorAddress:
-    return OperatorAddress(
-        methods=(method,),
-        path=OPERATOR_API + path,
-        needs=needs,
-        name=handler.__name__,
-        summary=summary,
-        handler=handler,
-        body=takes,
-        takes={JSON: takes} if takes else {},
-        gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
-        lists=lists,
-        required=required,
-        optional=optional,
-        repeated=repeated,
-        checks_query=checks_query,
-        shows=shows,
-        in_turn=in_turn,
-        asks_much=asks_much,
-    )
 
 
 # fmt: off
@@ -246,15 +199,10 @@ OPERATOR_ADDRESSES = (
           required=("from", "to"), in_turn=True),
     _call("POST", "/billing/push", MODIFY_BILLING, billing.push, "Send hours as billing drops", takes=billing.Push),
 
-    _call("GET", "/connections", VIEW_COSTS, connections.list_connections, "List billing connections",
-          lists=connection_lists.CONNECTIONS),
-    _call("POST", "/connections", MODIFY_BILLING, connections.create_connection, "Create a billing connection",
-          takes=NewConnection, status=201),
-    _call("GET", "/connections/{id}", VIEW_COSTS, connections.show_connection, "Show a billing connection"),
-    _call("PATCH", "/connections/{id}", MODIFY_BILLING, connections.edit_connection, "Change a billing connection",
-          takes=ConnectionChanges),
-    _call("DELETE", "/connections/{id}", MODIFY_BILLING, connections.delete_connection,
-          "Delete a billing connection and its rows", required=("confirm",)),
+    *managed_by_people(CONNECTION, "/connections", reads=VIEW_COSTS, changes=MODIFY_BILLING, is_confirmed=True,
+                       names={LIST: "list_connections", CREATE: "create_connection", SHOW: "show_connection",
+                              CHANGE: "edit_connection", DELETE: "delete_connection"},
+                       words={DELETE: "Delete a billing connection and its rows"}),
     _call("GET", "/connections/{id}/drops", VIEW_COSTS, connections.list_drops, "List the drops of a connection",
           lists=connection_lists.DROPS),
     _call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month"),
@@ -262,26 +210,14 @@ OPERATOR_ADDRESSES = (
     _call("POST", "/mcp", USE_ASSISTANTS, assistants.relay_mcp, "Answer a message of an assistant on stdio",
           takes=assistants.McpLine, in_turn=True, asks_much=assistants.asks_tool_on_stdio),
 
-    _call("GET", "/views", VIEW_COSTS, views.list_views, "List views", lists=view_lists.VIEWS, shows=SLICED),
-    _call("POST", "/views", MODIFY_VIEWS_AND_BUDGETS, views.add_view, "Create a view", takes=NewView, status=201,
-          shows=SLICED),
-    _call("GET", "/views/{id}", VIEW_COSTS, views.show_view, "Show a view, by its id or its name", shows=SLICED),
-    _call("PATCH", "/views/{id}", MODIFY_VIEWS_AND_BUDGETS, views.edit_view, "Change a view", takes=ViewChanges,
-          shows=SLICED),
-    _call("DELETE", "/views/{id}", MODIFY_VIEWS_AND_BUDGETS, views.remove_view, "Delete a view", shows=SLICED),
+    *managed_by_people(VIEW, "/views", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED,
+                       words={SHOW: "Show a view, by its id or its name"}),
 
-    _call("GET", "/budgets", VIEW_COSTS, budgets.list_budgets, "List budgets", lists=budget_lists.BUDGETS,
-          shows=SLICED, in_turn=True),
-    _call("POST", "/budgets", MODIFY_VIEWS_AND_BUDGETS, budgets.add_budget, "Create a budget", takes=NewBudget,
-          status=201, shows=SLICED),
+    *managed_by_people(BUDGET, "/budgets", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED,
+                       words={DELETE: "Delete a budget and its alerts"}, repeated=("expand",), in_turn=True,
+                       is_confirmed=True, is_shown_when_deleted=True),
     _call("POST", "/budgets/evaluate", MODIFY_VIEWS_AND_BUDGETS, budgets.evaluate, "Evaluate all budgets now",
           takes=budgets.BudgetEvaluation),
-    _call("GET", "/budgets/{id}", VIEW_COSTS, budgets.show_budget, "Show a budget", repeated=("expand",), shows=SLICED,
-          in_turn=True),
-    _call("PATCH", "/budgets/{id}", MODIFY_VIEWS_AND_BUDGETS, budgets.edit_budget, "Change a budget",
-          takes=BudgetChanges, shows=SLICED),
-    _call("DELETE", "/budgets/{id}", MODIFY_VIEWS_AND_BUDGETS, budgets.remove_budget, "Delete a budget and its alerts",
-          required=("confirm",), shows=SLICED),
     _call("GET", "/budgets/{id}/owners", VIEW_COSTS, budgets.list_owners, "List the owners of a budget",
           lists=budget_lists.OWNERS, shows=SLICED, in_turn=True),
     _call("GET", "/budgets/{id}/alerts", VIEW_COSTS, budgets.list_alerts, "List the alerts of a budget",
@@ -413,16 +349,13 @@ OPERATOR_ADDRESSES = (
           "Change an operator's role or password",
           takes=accounts.OperatorChanges),
     _call("DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, accounts.remove_operator, "Remove an operator"),
-    _call("GET", "/roles", ORGANIZATION_ADMINISTRATION, roles.list_roles, "List roles", lists=role_lists.ROLES),
-    _call("POST", "/roles", ORGANIZATION_ADMINISTRATION, roles.add_role, "Create a role", takes=NewRole, status=201),
+    *managed_by_people(ROLE, "/roles", reads=ORGANIZATION_ADMINISTRATION, changes=ORGANIZATION_ADMINISTRATION,
+                       words={SHOW: "Show a role, by its id or its name",
+                              DELETE: "Delete a role that nobody has any more"}),
     _call("POST", "/roles/preview", ORGANIZATION_ADMINISTRATION, role_preview.preview_role,
           "What a person or a draft of a role may do and see", takes=role_preview.RoleToPreview, in_turn=True),
-    _call("GET", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.show_role, "Show a role, by its id or its name"),
-    _call("PATCH", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.edit_role, "Change a role", takes=RoleChanges),
-    _call("DELETE", "/roles/{id}", ORGANIZATION_ADMINISTRATION, roles.remove_role,
-          "Delete a role that nobody has any more"),
     _call("GET", "/permission-sets", ORGANIZATION_ADMINISTRATION, roles.list_permission_sets,
-          "List the permission sets of roles", lists=role_lists.PERMISSION_SET_LIST, shows=NOTHING),
+          "List the permission sets of roles", lists=PERMISSION_SET_LIST, shows=NOTHING),
     _call("GET", "/audit", ORGANIZATION_ADMINISTRATION, accounts.list_audit, "List every change", lists=accounts.AUDIT),
 )
 # fmt: on

@@ -13,6 +13,8 @@ from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.services import OperatorServices
+from gateway.resources.budgets import AlertItem, BudgetItem, OwnerItem
+from gateway.resources.declaration import answer
 from gateway.schemas import TEXT, closed
 from spool.ledger import money
 from spool.record import moment
@@ -61,28 +63,21 @@ class AlertRow:
 def shown_budget(row: ShownBudget) -> dict[str, object]:
     budget = row.budget
     planned = {day: {"amount": amount} for day, amount in budget.planned.items()}
-    return {
-        "id": budget.id,
-        "name": budget.name,
-        "view": {"id": budget.view_id},
-        "planned_limits": {budget.granularity: planned},
-        "alerts": dict(budget.alerts),
-        "cost_type": REAL_COST,
-        "granularity": budget.granularity,
-        "created": seconds(budget.created),
-        "last_updated": seconds(budget.last_updated),
-        "version": budget.version,
-        "default_amount": budget.default_amount or None,
-        "time_zone": budget.time_zone,
-        "measure": budget.measure,
-        "per": budget.per or None,
-        "per_label": row.per_label or None,
-        "forecast_alerts": dict(budget.forecast_alerts),
-        "channels": list(budget.channels),
-        "silence": _silence(budget),
-        "problem": row.problem,
-        "percent": row.percent,
-    }
+    return answer(
+        BudgetItem,
+        budget,
+        view={"id": budget.view_id},
+        planned_limits={budget.granularity: planned},
+        cost_type=REAL_COST,
+        created=seconds(budget.created),
+        last_updated=seconds(budget.last_updated),
+        default_amount=budget.default_amount or None,
+        per=budget.per or None,
+        per_label=row.per_label or None,
+        silence=_silence(budget),
+        problem=row.problem,
+        percent=row.percent,
+    )
 
 
 def _silence(budget: SpendBudget) -> dict[str, object] | None:
@@ -92,33 +87,30 @@ def _silence(budget: SpendBudget) -> dict[str, object] | None:
 
 
 def shown_owner(row: OwnerRow) -> dict[str, object]:
-    return {
-        "owner": row.owner or None,
-        "actual": money.text(row.spent.actual),
-        "planned": None if row.limit is None else money.text(row.limit),
-        "percent": row.percent,
-        "forecast": forecast_text(row.budget, row.forecast),
-        "calls": row.spent.calls,
-        "unpriced_calls": row.spent.unpriced,
-        "fired": row.fired,
-    }
+    return answer(
+        OwnerItem,
+        row,
+        owner=row.owner or None,
+        actual=money.text(row.spent.actual),
+        planned=None if row.limit is None else money.text(row.limit),
+        forecast=forecast_text(row.budget, row.forecast),
+        calls=row.spent.calls,
+        unpriced_calls=row.spent.unpriced,
+    )
 
 
 def shown_alert(row: AlertRow) -> dict[str, object]:
     alert = row.alert
-    return {
-        "period": row.first_day,
-        "owner": row.owner or None,
-        "kind": alert.kind,
-        "percent": alert.percent,
-        "state": alert.state,
-        "since": seconds(alert.since),
-        "fired_at": None if alert.fired_at is None else seconds(alert.fired_at),
-        "value": alert.value,
-        "planned": alert.limit,
-        "told": alert.told,
-        "corrected_at": None if alert.corrected_at is None else seconds(alert.corrected_at),
-    }
+    return answer(
+        AlertItem,
+        alert,
+        period=row.first_day,
+        owner=row.owner or None,
+        since=seconds(alert.since),
+        fired_at=None if alert.fired_at is None else seconds(alert.fired_at),
+        planned=alert.limit,
+        corrected_at=None if alert.corrected_at is None else seconds(alert.corrected_at),
+    )
 
 
 BUDGETS: List[ShownBudget] = List(

@@ -1,22 +1,18 @@
-"""
-Budgets for keys that manage them: one scope for each method.
-
-`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions are the published interface's;
-the other fields are Tollhouse's own, and may be left out.
-"""
+"""Budgets for keys and for people. What a person does not see is answered as if it were not there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
-import msgspec
+from msgspec import UNSET
 
 from gateway.api.budget_lists import (
     ALERTS,
     BUDGETS,
     OWNERS,
+    ShownBudget,
     alert_rows,
     alerts_of_now,
     budget_rows,
@@ -26,166 +22,89 @@ from gateway.api.budget_lists import (
     with_state,
 )
 from gateway.api.costs import moment
+from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.budgets.expansion import EXPANSIONS, expanded
 from gateway.errors import Refusal
-from gateway.http.requests import AdmittedRequest, KeyRequest, Result
+from gateway.http.lists import MemoryRows
+from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
-from spool.errors import Invalid, SpoolError
+from gateway.resources.budgets import BudgetChanges, BudgetItem, NewBudget, OneBudget, PlannedLimits, Silence
+from gateway.resources.declaration import stated
+from spool.errors import Invalid, NotThere, SpoolError
 from spool.registry.budget_alerts import FIRED
 from spool.registry.budgets import GRANULARITIES, MONTHLY, BudgetDraft, SpendBudget
-from spool.registry.operators import Actor
+from spool.registry.tables.budgets import NO_VIEW
 
 _log = logging.getLogger(__name__)
 
-Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
-Measure = Literal["cost", "tokens", "calls"]
-YesNo = Literal["Y", "N"]
+
+async def _rows(asking: Asker) -> MemoryRows[ShownBudget]:
+    sees = await asking.sees()
+    return budget_rows(asking.services, sees.budget)
 
 
-class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str
+async def _create(asking: Asker, given: NewBudget) -> Answer:
+    await _check_view(asking, given.view.id)
+    draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
+    asking.registry.notices.check_channels("channels", draft.channels)
+    known, most, table = await asking.known(), asking.services.max_budgets(), asking.registry.budgets
+    return await _made(asking.services, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
-class PlannedAmount(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Decimal text, or a whole number."""
-
-    amount: str | int
-
-
-class Silence(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`until` is a day (UTC) or an RFC 3339 time: until then what is crossed is shown and not sent."""
-
-    until: str
-    reason: str = ""
+async def _show(asking: Asker, id: str) -> Answer:
+    budget = await _budget(asking, id)
+    wanted = frozenset(asking.http.query.getall("expand", []))
+    if not wanted <= set(EXPANSIONS):
+        raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
+    shown = shown_budget(with_state(asking.services, budget))
+    return {"budget": {**shown, **await _expanded(asking.services, id, wanted)}}
 
 
-PlannedLimits = dict[str, dict[str, PlannedAmount]]  # by granularity and first day
+async def _change(asking: Asker, id: str, given: Any) -> Answer:
+    await _budget(asking, id)
+    if given.view is not UNSET:
+        await _check_view(asking, given.view.id)
+    values, registry = _fields(given), asking.registry
+    registry.notices.check_channels("channels", values.get("channels", ()))
+    known = await asking.known()
+    changing = registry.budgets.change(id, values, version=given.version, known=known, actor=asking.actor)
+    return await _made(asking.services, await changing)
 
 
-class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not name. `per` is a
-    dimension: each of its values has the amount of its own. No `channels`: those of the view, else all.
-    """
-
-    name: str
-    view: ViewName
-    planned_limits: PlannedLimits = {}
-    alerts: dict[str, YesNo] = {}
-    cost_type: Literal["real_cost"] = "real_cost"
-    granularity: Granularity | None = None
-    default_amount: str | int | None = None
-    time_zone: str = "UTC"
-    measure: Measure = "cost"
-    per: str | None = None
-    forecast_alerts: dict[str, YesNo] = {}
-    channels: list[str] = []
-    silence: Silence | None = None
+async def _delete(asking: Asker, id: str) -> str:
+    budget = await _budget(asking, id)
+    asking.check_confirmed(budget.name, "name of the budget")
+    await asking.registry.budgets.delete(id, actor=asking.actor)
+    await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
+    return id
 
 
-class BudgetChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """
-
-    version: str | None = None
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    view: ViewName | msgspec.UnsetType = msgspec.UNSET
-    planned_limits: PlannedLimits | msgspec.UnsetType = msgspec.UNSET
-    alerts: dict[str, YesNo] | msgspec.UnsetType = msgspec.UNSET
-    cost_type: Literal["real_cost"] | msgspec.UnsetType = msgspec.UNSET
-    granularity: Granularity | msgspec.UnsetType = msgspec.UNSET
-    default_amount: str | int | msgspec.UnsetType | None = msgspec.UNSET
-    time_zone: str | msgspec.UnsetType = msgspec.UNSET
-    measure: Measure | msgspec.UnsetType = msgspec.UNSET
-    per: str | msgspec.UnsetType | None = msgspec.UNSET
-    forecast_alerts: dict[str, YesNo] | msgspec.UnsetType = msgspec.UNSET
-    channels: list[str] | msgspec.UnsetType = msgspec.UNSET
-    silence: Silence | msgspec.UnsetType | None = msgspec.UNSET
+async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
+    """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
+    wanted = frozenset(page["filtering"]["current"].get("expand", ()))
+    for item in page["budgets"]:
+        item.update(await _expanded(asking.services, item["id"], wanted))
+    return page
 
 
-class BudgetItem(msgspec.Struct, kw_only=True):
-    """
-    A budget as it is answered; times of the published interface are epoch seconds as text. `problem` says why it is not
-    evaluated. `current`, `history`, `burnup` and `forecast` are there when they are asked for.
-    """
-
-    id: str
-    name: str
-    view: ViewName
-    planned_limits: PlannedLimits
-    alerts: dict[str, YesNo]
-    cost_type: str
-    granularity: Granularity
-    created: str
-    last_updated: str
-    version: str
-    default_amount: str | None
-    time_zone: str
-    measure: Measure
-    per: str | None
-    forecast_alerts: dict[str, YesNo]
-    channels: list[str]
-    silence: Silence | None
-    problem: str | None
-    percent: int | None
-    current: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
-    history: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
-    burnup: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
-    forecast: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+async def _budget(asking: Asker, id: str) -> SpendBudget:
+    budget = asking.registry.budgets.get(id)
+    if not (await asking.sees()).budget(budget):
+        raise NotThere("there is no budget with this id")
+    return budget
 
 
-class OneBudget(msgspec.Struct, kw_only=True):
-    """`already_past`, of one that was made or changed: percents that it is past already, which fire no alert."""
-
-    budget: BudgetItem
-    already_past: list[int] | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class OwnerItem(msgspec.Struct, kw_only=True):
-    owner: str | None
-    actual: str
-    planned: str | None
-    percent: int | None
-    forecast: str | None
-    calls: int
-    unpriced_calls: int
-    fired: list[int]
+async def _check_view(asking: Asker, id: str) -> None:
+    """Invalid, as for a view that is not there, if it is not seen."""
+    view = asking.registry.views.find(id)
+    if view is not None and not (await asking.sees()).view(view):
+        raise Invalid(NO_VIEW)
 
 
-class AlertItem(msgspec.Struct, kw_only=True):
-    period: str
-    owner: str | None
-    kind: str
-    percent: int
-    state: str
-    since: str
-    fired_at: str | None
-    value: str
-    planned: str
-    told: bool
-    corrected_at: str | None
-
-
-async def read_budgets(request: KeyRequest[None]) -> Result:
-    return await with_current(request.services.operators, await request.list(BUDGETS, _rows(request)))
-
-
-async def create_budget(request: KeyRequest[NewBudget]) -> Result:
-    return await create(request.services.operators, request.body, request.actor)
-
-
-async def read_budget(request: KeyRequest[None]) -> Result:
-    return await show(request.services.operators, request.word("budget_id"), request)
-
-
-async def update_budget(request: KeyRequest[BudgetChanges]) -> Result:
-    return await change(request.services.operators, request.word("budget_id"), request.body, request.actor)
-
-
-async def delete_budget(request: KeyRequest[None]) -> Result:
-    return await delete(request.services.operators, request.word("budget_id"), request.actor)
+BUDGET = ManagedResource(
+    noun="budget", root="budget", lists=BUDGETS, new=NewBudget, changes=BudgetChanges, item=BudgetItem, one=OneBudget,
+    rows=_rows, create=_create, show=_show, change=_change, delete=_delete, fill=_with_current,
+)  # fmt: skip
 
 
 async def read_budget_owners(request: KeyRequest[None]) -> Result:
@@ -201,58 +120,11 @@ async def read_budget_alerts(request: KeyRequest[None]) -> Result:
     return {"budget": {"id": id}, **page}
 
 
-async def with_current(services: OperatorServices, page: Mapping[str, Any]) -> Mapping[str, object]:
-    """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
-    wanted = frozenset(page["filtering"]["current"].get("expand", ()))
-    for item in page["budgets"]:
-        item.update(await _expanded(services, item["id"], wanted))
-    return page
-
-
-async def create(
-    services: OperatorServices, given: NewBudget, actor: Actor, *, known: Collection[str] | None = None
-) -> Mapping[str, object]:
-    """`known` are the dimensions that it may name, if not all."""
-    values = _fields(given)
-    values.setdefault("granularity", MONTHLY)
-    draft = BudgetDraft(**values)
-    registry = services.require_registry()
-    registry.notices.check_channels("channels", draft.channels)
-    known, most = known or services.ledger.dimensions(), services.max_budgets()
-    return await _made(services, await registry.budgets.create(draft, known=known, most=most, actor=actor))
-
-
-async def change(
-    services: OperatorServices, id: str, given: BudgetChanges, actor: Actor, *, known: Collection[str] | None = None
-) -> Mapping[str, object]:
-    """As `create`."""
-    registry, values = services.require_registry(), _fields(given)
-    registry.notices.check_channels("channels", values.get("channels", ()))
-    known = known or services.ledger.dimensions()
-    return await _made(
-        services, await registry.budgets.change(id, values, version=given.version, known=known, actor=actor)
-    )
-
-
-async def delete(services: OperatorServices, id: str, actor: Actor) -> Mapping[str, object]:
-    await services.require_registry().budgets.delete(id, actor=actor)
-    await _evaluate(services, services.require_budgets().evaluate_soon())
-    return {"budget": {"id": id}}
-
-
-async def show(services: OperatorServices, id: str, request: AdmittedRequest[Any]) -> Mapping[str, object]:
-    wanted = frozenset(request.http.query.getall("expand", []))
-    if not wanted <= set(EXPANSIONS):
-        raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-    shown = shown_budget(with_state(services, services.require_registry().budgets.get(id)))
-    return {"budget": {**shown, **await _expanded(services, id, wanted)}}
-
-
 async def _expanded(services: OperatorServices, id: str, wanted: frozenset[str]) -> dict[str, object]:
     return await expanded(services.require_budgets().books(), await fresh(services, id), wanted) if wanted else {}
 
 
-async def _made(services: OperatorServices, budget: SpendBudget) -> Mapping[str, object]:
+async def _made(services: OperatorServices, budget: SpendBudget) -> Answer:
     """Evaluate it at once, so that the answer can say what is past already."""
     past: list[int] | None = None
     if await _evaluate(services, services.require_budgets().evaluate_one(budget)):
@@ -274,32 +146,25 @@ async def _evaluate(services: OperatorServices, evaluation: Awaitable[bool | Non
         return False
 
 
-def _rows(request: KeyRequest[None]) -> Any:
-    return budget_rows(request.services.operators)
-
-
-def _fields(given: NewBudget | BudgetChanges) -> dict[str, Any]:
-    """By the names of a draft, what is given."""
-    values = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not msgspec.UNSET}
+def _fields(given: Any) -> dict[str, Any]:
+    """By the names of a draft, what is stated."""
+    values = stated(given, default_amount=_text, per=lambda dimension: dimension or "")
     values.pop("cost_type", None)
-    values.pop("version", None)
     if "view" in values:
         values["view_id"] = values.pop("view").id
     if values.get("granularity", "") is None:
         del values["granularity"]
     if "planned_limits" in values:
         values |= _planned(values.pop("planned_limits"), values.get("granularity"))
-    if "default_amount" in values:
-        values["default_amount"] = _text(values["default_amount"])
-    if "per" in values:
-        values["per"] = values["per"] or ""
-    if "channels" in values:
-        values["channels"] = tuple(values["channels"])
     if "silence" in values:
-        silence = values.pop("silence")
-        values["silent_until"] = 0.0 if silence is None else moment("silence.until", silence.until).timestamp()
-        values["silent_reason"] = "" if silence is None else silence.reason
+        values |= _silence(values.pop("silence"))
     return values
+
+
+def _silence(silence: Silence | None) -> dict[str, Any]:
+    if silence is None:
+        return {"silent_until": 0.0, "silent_reason": ""}
+    return {"silent_until": moment("silence.until", silence.until).timestamp(), "silent_reason": silence.reason}
 
 
 def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from functools import partial
 from gateway.api.insight_lists import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
+from gateway.resources.connections import ConnectionItem
+from gateway.resources.declaration import answer
 from spool.billing.drops import StoredDrop
 from spool.listing import SortField
 
@@ -19,30 +21,22 @@ CAPABILITIES = ("billing_drops",)
 
 
 def shown_connection(row: ShownConnection) -> dict[str, object]:
-    connection, bucket = row.connection, row.connection.s3_bucket
-    return {
-        "id": connection.id,
-        "connection_id": connection.id,
-        "name": connection.name,
-        "connection_name": connection.name,
-        "cloud_provider": connection.cloud_provider,
-        "expected_ingest_rate": connection.expected_ingest_rate,
-        "is_enabled": connection.is_enabled,
-        "s3_bucket_info": bucket
-        and {
-            "bucket_name": bucket.bucket_name,
-            "bucket_path": bucket.bucket_path,
-            "cloud_account_id": bucket.cloud_account_id,
-        },
-        "connection_type": CONNECTION_TYPE,
-        "capabilities": list(CAPABILITIES),
-        "is_draft": False,
-        "state": row.state,
-        "upstream_connection_id": connection.id_upstream,
-        "created": seconds(connection.created),
-        "creation_date": seconds(connection.created),
-        "last_updated": seconds(connection.last_updated),
-    }
+    connection = row.connection
+    return answer(
+        ConnectionItem,
+        connection,
+        connection_id=connection.id,
+        connection_name=connection.name,
+        s3_bucket_info=connection.s3_bucket,
+        connection_type=CONNECTION_TYPE,
+        capabilities=CAPABILITIES,
+        is_draft=False,
+        state=row.state,
+        upstream_connection_id=connection.id_upstream,
+        created=seconds(connection.created),
+        creation_date=seconds(connection.created),
+        last_updated=seconds(connection.last_updated),
+    )
 
 
 def shown_drop(drop: StoredDrop) -> dict[str, object]:

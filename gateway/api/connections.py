@@ -1,5 +1,5 @@
 """
-Billing connections and the drops that they took, for keys that manage them. Each method has a scope of its own.
+Billing connections and the drops that they took, for keys that manage them and for people.
 
 The keys that send drops read nothing here: their scopes are write-only.
 """
@@ -14,11 +14,15 @@ import msgspec
 from aiohttp import web
 
 from gateway.api.connection_lists import CONNECTIONS, DROPS, connection_rows, drop_rows, shown_connection
+from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.budget import Lease
+from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
-from gateway.intake.billing_connections import BillingConnections
+from gateway.intake.billing_connections import BillingConnections, ShownConnection
+from gateway.resources.connections import BucketInfo, ConnectionChanges, ConnectionItem, NewConnection, OneConnection
+from gateway.resources.declaration import stated
 from spool.billing.drops import month_text
 from spool.errors import NotThere
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
@@ -26,85 +30,39 @@ from spool.registry.connections import BillingConnection, ConnectionDraft, S3Buc
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
-class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    bucket_name: str
-    bucket_path: str
-    cloud_account_id: str
+async def _rows(asking: Asker) -> MemoryRows[ShownConnection]:
+    return await connection_rows(_connections(asking))
 
 
-class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream."""
-
-    name: str
-    cloud_provider: str
-    expected_ingest_rate: float | None = None
-    is_enabled: bool = True
-    s3_bucket_info: BucketInfo | None = None
-    connection_id: str | None = None
-    upstream_connection_id: str = ""
+async def _create(asking: Asker, given: NewConnection) -> Answer:
+    connections = _connections(asking)
+    draft = ConnectionDraft(**_fields(given))
+    return await _one(connections, await connections.create(draft, id=given.connection_id, actor=asking.actor))
 
 
-class ConnectionChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
-
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    cloud_provider: str | msgspec.UnsetType = msgspec.UNSET
-    expected_ingest_rate: float | msgspec.UnsetType | None = msgspec.UNSET
-    is_enabled: bool | msgspec.UnsetType = msgspec.UNSET
-    s3_bucket_info: BucketInfo | msgspec.UnsetType | None = msgspec.UNSET
-    upstream_connection_id: str | msgspec.UnsetType = msgspec.UNSET
+async def _show(asking: Asker, id: str) -> Answer:
+    connections = _connections(asking)
+    return await _one(connections, connections.table.get(id))
 
 
-class ConnectionItem(msgspec.Struct, kw_only=True):
-    """A connection as it is answered; times are epoch seconds as text."""
-
-    id: str
-    connection_id: str
-    name: str
-    connection_name: str
-    cloud_provider: str
-    expected_ingest_rate: float | None
-    is_enabled: bool
-    s3_bucket_info: BucketInfo | None
-    connection_type: str
-    capabilities: list[str]
-    is_draft: bool
-    state: str
-    upstream_connection_id: str
-    created: str
-    creation_date: str
-    last_updated: str
+async def _change(asking: Asker, id: str, given: Any) -> Answer:
+    connections = _connections(asking)
+    return await _one(connections, await connections.change(id, _fields(given), actor=asking.actor))
 
 
-class OneConnection(msgspec.Struct, kw_only=True):
-    connection: ConnectionItem
+async def _delete(asking: Asker, id: str) -> str:
+    connections = _connections(asking)
+    connections.table.get(id)
+    asking.check_confirmed(id, "id of the connection")
+    await connections.delete(id, actor=asking.actor)
+    return id
 
 
-async def read_billing_connections(request: KeyRequest[None]) -> Result:
-    return await request.list(CONNECTIONS, await connection_rows(request.services.billing_connections))
-
-
-async def create_billing_connection(request: KeyRequest[NewConnection]) -> Result:
-    connections = request.services.billing_connections
-    made = await connections.create(draft_of(request.body), id=request.body.connection_id, actor=request.actor)
-    return await one(connections, made)
-
-
-async def read_billing_connection(request: KeyRequest[None]) -> Result:
-    connections = request.services.billing_connections
-    return await one(connections, connections.table.get(request.word("connection_id")))
-
-
-async def update_billing_connection(request: KeyRequest[ConnectionChanges]) -> Result:
-    connections = request.services.billing_connections
-    changes = changes_of(request.body)
-    return await one(connections, await connections.change(request.word("connection_id"), changes, actor=request.actor))
-
-
-async def delete_billing_connection(request: KeyRequest[None]) -> Result:
-    id = request.word("connection_id")
-    await request.services.billing_connections.delete(id, actor=request.actor)
-    return {"connection": {"id": id}}
+CONNECTION = ManagedResource(
+    noun="billing_connection", root="connection", lists=CONNECTIONS, new=NewConnection, changes=ConnectionChanges,
+    item=ConnectionItem, one=OneConnection,
+    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
+)  # fmt: skip
 
 
 async def read_billing_drops(request: KeyRequest[None]) -> Result:
@@ -136,39 +94,25 @@ async def send_month(
     return await send_pieces(request, chain((b'{"billing_drop":',), month_text(hours), (b"}",)), content_type=JSON)
 
 
-def draft_of(given: NewConnection) -> ConnectionDraft:
-    return ConnectionDraft(
-        name=given.name,
-        cloud_provider=given.cloud_provider,
-        expected_ingest_rate=given.expected_ingest_rate,
-        is_enabled=given.is_enabled,
-        s3_bucket=_bucket(given.s3_bucket_info),
-        upstream_id=given.upstream_connection_id,
-    )
+def _connections(asking: Asker) -> BillingConnections:
+    """Refusal 503 with the reason, to a person, while the registry cannot be read."""
+    if asking.is_person:
+        asking.services.require_registry()
+    return asking.services.billing_connections
 
 
-def changes_of(given: ConnectionChanges) -> dict[str, Any]:
-    """By the names of a draft, what is given."""
-    changes: dict[str, Any] = {
-        "name": given.name,
-        "cloud_provider": given.cloud_provider,
-        "expected_ingest_rate": given.expected_ingest_rate,
-        "is_enabled": given.is_enabled,
-        "upstream_id": given.upstream_connection_id,
-    }
-    if given.s3_bucket_info is not msgspec.UNSET:
-        changes["s3_bucket"] = _bucket(given.s3_bucket_info)
-    return {name: value for name, value in changes.items() if value is not msgspec.UNSET}
-
-
-async def one(connections: BillingConnections, connection: BillingConnection) -> Result:
+async def _one(connections: BillingConnections, connection: BillingConnection) -> Answer:
     [row] = await connections.shown(connection)
     return {"connection": shown_connection(row)}
 
 
+def _fields(given: Any) -> dict[str, Any]:
+    """By the names of a draft, what is stated."""
+    values = stated(given, s3_bucket_info=_bucket)
+    values.pop("connection_id", None)
+    names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}
+    return {names.get(name, name): value for name, value in values.items()}
+
+
 def _bucket(given: BucketInfo | None) -> S3Bucket | None:
-    if given is None:
-        return None
-    return S3Bucket(
-        bucket_name=given.bucket_name, bucket_path=given.bucket_path, cloud_account_id=given.cloud_account_id
-    )
+    return None if given is None else S3Bucket(**msgspec.structs.asdict(given))

@@ -1,153 +1,139 @@
-"""Roles and permission sets for keys that manage them: one scope for each method."""
+"""Roles and permission sets, for keys and for people alike."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from gateway.api.role_lists import (
-    PERMISSION_SET_LIST,
-    ROLES,
-    permission_set_rows,
-    role_rows,
-    shown_role,
-    with_state,
-)
+from gateway.api.insight_lists import seconds
+from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
-from spool.registry.operators import Actor
-from spool.registry.roles import IS, Holder, Role, RoleDraft, RoleFilter
+from gateway.resources.declaration import answer, stated
+from gateway.resources.roles import FilterOfRole, NewRole, OneRole, PermissionSetItem, RoleChanges, RoleItem
+from spool.registry.permission_sets import PERMISSION_SETS, PermissionSet
+from spool.registry.roles import DATA_ACCESS, Role, RoleDraft, RoleFilter
 
 
-class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A null value is the unknown one. `mode` is `is` or `except`."""
+@dataclass(frozen=True, slots=True)
+class ShownRole:
+    """A role, and why its filters show nothing; None if they can be asked."""
 
-    dimension: str
-    values: list[str | None]
-    mode: str = IS
-
-
-class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    `data_access` is `full`, `limited` or `none`; `limited` needs filters, which must all pass.
-
-    `members` are e-mail addresses, `groups` those of the OpenID provider. Without `cost_types` all are shown.
-    """
-
-    name: str
-    data_access: str
-    description: str = ""
-    filters: list[FilterOfRole] = []
-    cost_types: list[str] = []
-    permission_sets: list[str] = []
-    members: list[str] = []
-    groups: list[str] = []
-
-
-class RoleChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    What is left out stays as it is; a list replaces the whole list. With the `version` that was read, the change is
-    refused if somebody else made one since.
-    """
-
-    version: str | None = None
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    data_access: str | msgspec.UnsetType = msgspec.UNSET
-    description: str | msgspec.UnsetType = msgspec.UNSET
-    filters: list[FilterOfRole] | msgspec.UnsetType = msgspec.UNSET
-    cost_types: list[str] | msgspec.UnsetType = msgspec.UNSET
-    permission_sets: list[str] | msgspec.UnsetType = msgspec.UNSET
-    members: list[str] | msgspec.UnsetType = msgspec.UNSET
-    groups: list[str] | msgspec.UnsetType = msgspec.UNSET
-
-
-class RoleItem(msgspec.Struct, kw_only=True):
-    """
-    A role as it is answered; times are epoch seconds as text, null for a built-in role.
-
-    `broken` says why its filters show nothing: the ledger lost a dimension.
-    """
-
-    id: str
-    name: str
-    description: str
-    data_access: str
-    filters: list[FilterOfRole]
-    cost_types: list[str]
-    permission_sets: list[str]
-    members: list[str]
-    groups: list[str]
-    is_builtin: bool
+    role: Role
     broken: str | None
-    created: str | None
-    last_updated: str | None
-    last_updated_by: str | None
-    version: str | None
 
 
-class OneRole(msgspec.Struct, kw_only=True):
-    role: RoleItem
+def shown_role(row: ShownRole) -> Answer:
+    role = row.role
+    shown = answer(
+        RoleItem,
+        role,
+        filters=list(map(shown_filter, role.filters)),
+        broken=row.broken,
+        created=seconds(role.created),
+        last_updated=seconds(role.last_updated),
+    )
+    made = ("created", "last_updated", "last_updated_by", "version")
+    return {**shown, **dict.fromkeys(made)} if role.is_builtin else shown
 
 
-class PermissionSetItem(msgspec.Struct, kw_only=True):
-    """`includes` are the ids of sets that come with it."""
-
-    id: str
-    name: str
-    description: str
-    includes: list[str]
+def shown_filter(each: RoleFilter) -> dict[str, object]:
+    """An unknown value is null."""
+    return {"dimension": each.dimension, "values": [value or None for value in each.values], "mode": each.mode}
 
 
-async def read_roles(request: KeyRequest[None]) -> Result:
-    return await request.list(ROLES, role_rows(request.services.operators))
+def shown_set(each: PermissionSet) -> Answer:
+    return answer(PermissionSetItem, each, name=each.title)
 
 
-async def create_role(request: KeyRequest[NewRole]) -> Result:
-    return {"role": await create(request.services.operators, request.body, request.actor)}
+ROLES: List[ShownRole] = List(
+    root="roles",
+    show=shown_role,
+    identity=Sort(value=lambda row: row.role.id),
+    sorts={
+        "name": Sort(value=lambda row: row.role.name.casefold()),
+        "last_updated": Sort(value=lambda row: row.role.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda row: (row.role.name,)),
+        "data_access": Filter(values=lambda row: (row.role.data_access,), valid_values=DATA_ACCESS),
+        "permission_set": Filter(values=lambda row: row.role.permission_sets, valid_values=tuple(PERMISSION_SETS)),
+        "member": Filter(values=lambda row: row.role.members),
+        "group": Filter(values=lambda row: row.role.groups),
+        "is_builtin": Filter(
+            values=lambda row: ("true" if row.role.is_builtin else "false",),
+            valid_values=("true", "false"),
+            type="boolean",
+        ),
+    },
+)
+
+PERMISSION_SET_LIST: List[PermissionSet] = List(
+    root="permission_sets",
+    show=shown_set,
+    identity=Sort(value=lambda each: each.id),
+    sorts={"name": Sort(value=lambda each: each.title.casefold()), "id": Sort(value=lambda each: each.id)},
+    default_sort=("name", "asc"),
+    filters={"id": Filter(values=lambda each: (each.id,), valid_values=tuple(PERMISSION_SETS))},
+)
 
 
-async def read_role(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    return {"role": shown(services, services.require_registry().roles.get(request.word("role_id")))}
+async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
+    return MemoryRows([_with_state(asking.services, role) for role in asking.registry.roles.all()])
 
 
-async def update_role(request: KeyRequest[RoleChanges]) -> Result:
-    return {"role": await change(request.services.operators, request.word("role_id"), request.body, request.actor)}
+async def _create(asking: Asker, given: NewRole) -> Answer:
+    known, limits = await asking.known(), asking.services.role_limits()
+    creating = asking.registry.roles.create(
+        draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
+    )
+    return _shown(asking, await creating)
 
 
-async def delete_role(request: KeyRequest[None]) -> Result:
-    id = request.word("role_id")
-    await request.services.operators.require_registry().roles.delete(id, actor=request.actor)
-    return {"role": {"id": id}}
+async def _show(asking: Asker, word: str) -> Answer:
+    return _shown(asking, _role(asking, word))
+
+
+async def _change(asking: Asker, word: str, given: Any) -> Answer:
+    id, known, limits = _role(asking, word).id, await asking.known(), asking.services.role_limits()
+    changing = asking.registry.roles.change(
+        id,
+        _fields(given),
+        version=given.version,
+        known=known,
+        limits=limits,
+        actor=asking.actor,
+        asker=asking.holder,
+    )
+    return _shown(asking, await changing)
+
+
+async def _delete(asking: Asker, word: str) -> str:
+    id = _role(asking, word).id
+    await asking.registry.roles.delete(id, actor=asking.actor)
+    return id
+
+
+def _role(asking: Asker, word: str) -> Role:
+    """People may name a role by its name."""
+    table = asking.registry.roles
+    return table.find_any(word) if asking.is_person else table.get(word)
+
+
+ROLE = ManagedResource(
+    noun="role", root="role", lists=ROLES, new=NewRole, changes=RoleChanges, item=RoleItem, one=OneRole,
+    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
+)  # fmt: skip
 
 
 async def read_permission_sets(request: KeyRequest[None]) -> Result:
     return await request.list(PERMISSION_SET_LIST, permission_set_rows())
 
 
-def shown(services: OperatorServices, role: Role) -> Mapping[str, object]:
-    return shown_role(with_state(services, role))
-
-
-async def create(
-    services: OperatorServices, given: NewRole, actor: Actor, asker: Holder | None = None
-) -> Mapping[str, object]:
-    table, known, limits = services.require_registry().roles, services.ledger.dimensions(), services.role_limits()
-    return shown(services, await table.create(draft_of(given), known=known, limits=limits, actor=actor, asker=asker))
-
-
-async def change(
-    services: OperatorServices, id: str, given: RoleChanges, actor: Actor, asker: Holder | None = None
-) -> Mapping[str, object]:
-    table, known, limits = services.require_registry().roles, services.ledger.dimensions(), services.role_limits()
-    return shown(
-        services,
-        await table.change(
-            id, _fields(given), version=given.version, known=known, limits=limits, actor=actor, asker=asker
-        ),
-    )
+def permission_set_rows() -> MemoryRows[PermissionSet]:
+    return MemoryRows(list(PERMISSION_SETS.values()))
 
 
 def draft_of(given: NewRole) -> RoleDraft:
@@ -155,17 +141,18 @@ def draft_of(given: NewRole) -> RoleDraft:
     return RoleDraft(**_fields(given))
 
 
-def _fields(given: NewRole | RoleChanges) -> dict[str, Any]:
-    """By the names of a draft, what is given."""
-    values = msgspec.structs.asdict(given)
-    found = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in values.items()
-        if value is not msgspec.UNSET and name != "version"
-    }
-    if "filters" in found:
-        found["filters"] = tuple(
-            RoleFilter(dimension=each.dimension, values=tuple(value or "" for value in each.values), mode=each.mode)
-            for each in found["filters"]
-        )
-    return found
+def _shown(asking: Asker, role: Role) -> Answer:
+    return {"role": shown_role(_with_state(asking.services, role))}
+
+
+def _with_state(services: OperatorServices, role: Role) -> ShownRole:
+    return ShownRole(role, role.broken(services.ledger.dimensions()))
+
+
+def _fields(given: Any) -> dict[str, Any]:
+    """By the names of a draft, what is stated."""
+    return stated(given, filters=lambda filters: tuple(map(_stored_filter, filters)))
+
+
+def _stored_filter(each: FilterOfRole) -> RoleFilter:
+    return RoleFilter(dimension=each.dimension, values=tuple(value or "" for value in each.values), mode=each.mode)

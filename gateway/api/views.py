@@ -1,154 +1,124 @@
 """
-Views for keys that manage them: one scope for each method.
+Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view shows.
 
-As the service's own clients expect, a view that was created or changed is answered bare, and one that is read under
-its name.
+What a person does not see is answered as if it were not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from gateway.api.view_lists import VIEWS, shown_view, view_rows, with_state
+from gateway.api.insight_lists import seconds
+from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.api.visible import Visible
 from gateway.errors import Refusal
-from gateway.http.requests import KeyRequest, Result
+from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.services import OperatorServices
+from gateway.resources.declaration import answer, stated
+from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.errors import NotThere
 from spool.ledger.queries import CostQuery, within
-from spool.registry.operators import Actor
 from spool.registry.views import Anomalies, View, ViewConnections, ViewDraft
 
-Values = list[str | None]  # null is the unknown value
 
+@dataclass(frozen=True, slots=True)
+class ShownView:
+    """A view, and why it cannot be asked; None if it can."""
 
-class Email(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    addresses: list[str] = []
-    include_all_organizers: bool = False
-
-
-class Slack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    name: str
-
-
-class Notified(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`notify` names channels of the configuration; so does the name of a Slack channel."""
-
-    email: Email = msgspec.field(default_factory=Email)
-    slack: list[Slack] = []
-    notify: list[str] = []
-
-
-class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`threshold_value` is in percent, and of `Percent` alone."""
-
-    enabled: bool = True
-    threshold_type: Literal["Automatic", "Percent"] = "Automatic"
-    threshold_value: int | None = None
-
-
-class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`!` before a dimension of the filter excludes its values."""
-
-    name: str
-    filter: dict[str, Values]
-    principal_dimension: str
-    connections: Notified = msgspec.field(default_factory=Notified)
-    anomalies: AnomalySettings = msgspec.field(default_factory=AnomalySettings)
-    granularity: str = "total"
-    group_by: list[str] = []
-    cost_type: str = "real_cost"
-    range: str = "mtd"
-
-
-class ViewChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """
-
-    version: str | None = None
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    filter: dict[str, Values] | msgspec.UnsetType = msgspec.UNSET
-    principal_dimension: str | msgspec.UnsetType = msgspec.UNSET
-    connections: Notified | msgspec.UnsetType = msgspec.UNSET
-    anomalies: AnomalySettings | msgspec.UnsetType = msgspec.UNSET
-    granularity: str | msgspec.UnsetType = msgspec.UNSET
-    group_by: list[str] | msgspec.UnsetType = msgspec.UNSET
-    cost_type: str | msgspec.UnsetType = msgspec.UNSET
-    range: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class ViewItem(msgspec.Struct, kw_only=True):
-    """A view as it is answered; times are epoch seconds as text. `broken` says why it cannot be asked."""
-
-    id: str
-    name: str
-    filter: dict[str, Values]
-    principal_dimension: str
-    connections: Notified
-    anomalies: AnomalySettings
-    granularity: str
-    group_by: list[str]
-    cost_type: str
-    range: str
+    view: View
     broken: str | None
-    created: str
-    last_updated: str
-    version: str
 
 
-class OneView(msgspec.Struct, kw_only=True):
-    view: ViewItem
-
-
-async def read_views(request: KeyRequest[None]) -> Result:
-    return await request.list(VIEWS, view_rows(request.services.operators))
-
-
-async def create_view(request: KeyRequest[NewView]) -> Result:
-    return await create(request.services.operators, request.body, request.actor)
-
-
-async def read_view(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    return {"view": shown(services, services.require_registry().views.get(request.word("view_id")))}
-
-
-async def update_view(request: KeyRequest[ViewChanges]) -> Result:
-    return await change(request.services.operators, request.word("view_id"), request.body, request.actor)
-
-
-async def delete_view(request: KeyRequest[None]) -> Result:
-    id = request.word("view_id")
-    await request.services.operators.require_registry().views.delete(id, actor=request.actor)
-    return {"view": {"id": id}}
-
-
-def shown(services: OperatorServices, view: View) -> Mapping[str, object]:
-    return shown_view(with_state(services, view))
-
-
-async def create(
-    services: OperatorServices, given: NewView, actor: Actor, *, known: Collection[str] | None = None
-) -> Mapping[str, object]:
-    """`known` are the dimensions that it may name, if not all."""
-    table, known = services.require_registry().views, known or services.ledger.dimensions()
-    draft = ViewDraft(**_fields(services, given))
-    return shown(services, await table.create(draft, known=known, most=services.max_views(), actor=actor))
-
-
-async def change(
-    services: OperatorServices, id: str, given: ViewChanges, actor: Actor, *, known: Collection[str] | None = None
-) -> Mapping[str, object]:
-    """As `create`."""
-    table, known = services.require_registry().views, known or services.ledger.dimensions()
-    return shown(
-        services, await table.change(id, _fields(services, given), version=given.version, known=known, actor=actor)
+def shown_view(row: ShownView) -> Answer:
+    view = row.view
+    return answer(
+        ViewItem,
+        view,
+        filter={name: [value or None for value in values] for name, values in view.filter.items()},
+        broken=row.broken,
+        created=seconds(view.created),
+        last_updated=seconds(view.last_updated),
     )
+
+
+VIEWS: List[ShownView] = List(
+    root="views",
+    show=shown_view,
+    identity=Sort(value=lambda row: row.view.id),
+    sorts={
+        "name": Sort(value=lambda row: row.view.name),
+        "created": Sort(value=lambda row: row.view.created),
+        "last_updated": Sort(value=lambda row: row.view.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda row: (row.view.name,)),
+        "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
+        "is_broken": Filter(
+            values=lambda row: ("true" if row.broken else "false",), valid_values=("true", "false"), type="boolean"
+        ),
+    },
+)
+
+
+async def _rows(asking: Asker) -> MemoryRows[ShownView]:
+    sees = await asking.sees()
+    return view_rows(asking.services, sees.view)
+
+
+async def _create(asking: Asker, given: NewView) -> Answer:
+    (await asking.sees()).check_filter(given.filter)
+    services, draft = asking.services, ViewDraft(**_fields(asking.services, given))
+    table, known, most = asking.registry.views, await asking.known(), services.max_views()
+    return _shown(services, await table.create(draft, known=known, most=most, actor=asking.actor))
+
+
+async def _show(asking: Asker, word: str) -> Answer:
+    return _shown(asking.services, await _view(asking, word))
+
+
+async def _change(asking: Asker, word: str, given: Any) -> Answer:
+    id, services = (await _view(asking, word)).id, asking.services
+    if given.filter is not UNSET:
+        (await asking.sees()).check_filter(given.filter)
+    known, fields = await asking.known(), _fields(services, given)
+    changing = asking.registry.views.change(id, fields, version=given.version, known=known, actor=asking.actor)
+    return _shown(services, await changing)
+
+
+async def _delete(asking: Asker, word: str) -> str:
+    id = (await _view(asking, word)).id
+    await asking.registry.views.delete(id, actor=asking.actor)
+    return id
+
+
+async def _view(asking: Asker, word: str) -> View:
+    table = asking.registry.views
+    return view_of(asking.registry.views.find_any, await asking.sees(), word) if asking.is_person else table.get(word)
+
+
+VIEW = ManagedResource(
+    noun="view", root="view", lists=VIEWS, new=NewView, changes=ViewChanges, item=ViewItem, one=OneView,
+    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
+)  # fmt: skip
+
+
+def view_of(find: Callable[[str], View], sees: Visible, word: str) -> View:
+    """The view of an id or a name. NotThere if there is none that may be seen."""
+    view = find(word)
+    if not sees.view(view):
+        raise NotThere("there is no view with this id or name")
+    return view
+
+
+def view_rows(services: OperatorServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
+    kept = services.require_registry().views.all()
+    return MemoryRows([_with_state(services, view) for view in kept if shows(view)])
 
 
 def within_view(services: OperatorServices, query: CostQuery, word: str) -> CostQuery:
@@ -177,18 +147,26 @@ def check_usable(services: OperatorServices, view: View) -> View:
     return view
 
 
-def _fields(services: OperatorServices, given: NewView | ViewChanges) -> dict[str, Any]:
-    """By the names of a draft, what is given. Invalid for a channel that the configuration does not have."""
-    values = msgspec.structs.asdict(given)
-    found = {name: value for name, value in values.items() if value is not msgspec.UNSET}
-    found.pop("version", None)
-    if "filter" in found:
-        found["filter"] = {name: tuple(value or "" for value in values) for name, values in found["filter"].items()}
-    for name, kind in (("connections", ViewConnections), ("anomalies", Anomalies)):
-        if name in found:
-            found[name] = msgspec.convert(msgspec.to_builtins(found[name]), kind)
+def _shown(services: OperatorServices, view: View) -> Answer:
+    return {"view": shown_view(_with_state(services, view))}
+
+
+def _with_state(services: OperatorServices, view: View) -> ShownView:
+    return ShownView(view, view.broken(services.ledger.dimensions()))
+
+
+def _fields(services: OperatorServices, given: Any) -> dict[str, Any]:
+    """By the names of a draft, what is stated. Invalid for a channel that the configuration does not have."""
+    found = stated(
+        given,
+        filter=_stored_filter,
+        connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
+        anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
+    )
     if "connections" in found:
         services.require_registry().notices.check_channels("connections.notify", found["connections"].notify)
-    if "group_by" in found:
-        found["group_by"] = tuple(found["group_by"])
     return found
+
+
+def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(value or "" for value in values) for name, values in filter.items()}

@@ -26,10 +26,11 @@ from gateway.api.recommendations import (
     SavingsCheck,
     TypeChanges,
 )
+from gateway.api.visible import Visible
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import Visible, recommendation_of, visible_to
+from gateway.operator.money.visible import recommendation_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of

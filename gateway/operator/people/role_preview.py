@@ -8,14 +8,14 @@ from dataclasses import replace
 from aiohttp import web
 
 from gateway.api.measures import CURRENCY_UNIT
-from gateway.api.role_lists import shown_filter
-from gateway.api.roles import NewRole, draft_of
+from gateway.api.roles import draft_of, shown_filter
 from gateway.http.requests import Result
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest, is_default
+from gateway.resources.roles import NewRole
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery

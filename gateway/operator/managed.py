@@ -1,0 +1,29 @@
+"""Who asks for a resource as a person: by a role, which says what of the calls the person may see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from gateway.api.managed import Asker
+from gateway.api.visible import Visible
+from gateway.operator.money.visible import known_dimensions, visible_to
+from gateway.operator.requests import OperatorRequest
+
+
+def asking_person(request: OperatorRequest[Any]) -> Asker:
+    async def known() -> Collection[str]:
+        return await known_dimensions(request)
+
+    async def sees() -> Visible:
+        return await visible_to(request)
+
+    return Asker(
+        services=request.services,
+        actor=request.actor,
+        http=request.http,
+        known=known,
+        sees=sees,
+        is_person=True,
+        holder=request.asker,
+    )

@@ -1,0 +1,103 @@
+"""
+From what is stated of a new resource follow what may be changed of it and what is answered about it.
+
+A field stands once, with its type and its words: they are in `/openapi.json`, in the page of fields and in the help of
+the command. An answer has the declared fields and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+def words(text: str) -> msgspec.Meta:
+    """What a field is, in a sentence: `Annotated[str, words("...")]`."""
+    return msgspec.Meta(description=text)
+
+
+def changes_of(
+    new: type[msgspec.Struct],
+    name: str,
+    about: str,
+    *,
+    once: Collection[str] = (),
+    types: Mapping[str, Any] | None = None,
+    has_version: bool = True,
+) -> Any:
+    """
+    The struct of a change: every field of a new one, which may be left out.
+
+    Fields of `once` are stated when it is made and never after; those of `types` have another type.
+    """
+    fields: list[Any] = []
+    if has_version:
+        fields.append(("version", str | None, None))
+    for each in msgspec.structs.fields(new):
+        if each.name not in once:
+            fields.append((each.name, (types or {}).get(each.name, each.type) | UnsetType, UNSET))
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about})
+
+
+def item_of(
+    new: type[msgspec.Struct],
+    name: str,
+    about: str,
+    *,
+    answered: Mapping[str, Any],
+    types: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
+) -> Any:
+    """
+    The struct of an answer: its id, every field of a new one, and what is `answered` beside.
+
+    A field whose type has UnsetType is left out at times.
+    """
+    stated = {each.name: each.type for each in msgspec.structs.fields(new) if each.name not in without}
+    kinds = {"id": str, **stated, **(types or {}), **answered}
+    fields = [(field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in kinds.items()]
+    return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})
+
+
+def one_of(name: str, about: str = "", **members: Any) -> Any:
+    """The struct of an answer about one: the resource under its name, and what is told beside it."""
+    fields = [(field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()]
+    return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about} if about else None)
+
+
+def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
+    """
+    The answer about a row: each declared field as it is `given`, else as the row has it.
+
+    TypeError for a field that is given and not declared, AttributeError for one that nobody has.
+    """
+    own = {
+        name: getattr(row, name)
+        for name, default in zip(item.__struct_fields__, _defaults(item), strict=True)
+        if name not in given and default is not UNSET
+    }
+    shown: dict[str, Any] = msgspec.to_builtins(item(**own, **given))
+    return shown
+
+
+def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
+    """By the names of a draft what is stated, lists as tuples; `to` brings a field into its stored form."""
+    values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
+    return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
+
+
+def _stored(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _may_be_left_out(kind: Any) -> bool:
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return UnsetType in get_args(plain)
+
+
+def _defaults(item: Any) -> list[Any]:
+    found = {each.name: each.default for each in msgspec.structs.fields(item)}
+    return [found[name] for name in item.__struct_fields__]

@@ -1,0 +1,75 @@
+"""A role: what people may do, and of which calls they see anything."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from gateway.resources.declaration import changes_of, item_of, one_of, words
+from spool.registry.roles import IS, MAX_DESCRIPTION, MAX_NAME
+
+
+class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A null value is the unknown one. `mode` is `is` or `except`."""
+
+    dimension: str
+    values: list[str | None]
+    mode: str = IS
+
+
+class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    `data_access` is `full`, `limited` or `none`; `limited` needs filters, which must all pass.
+
+    `members` are e-mail addresses, `groups` those of the OpenID provider. Without `cost_types` all are shown.
+    """
+
+    name: Annotated[str, words(f"Unique among roles, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    data_access: Annotated[str, words("Which calls its members see: `full`, `limited` or `none`.")]
+    description: Annotated[str, words(f"At most {MAX_DESCRIPTION} printable characters.")] = ""
+    filters: Annotated[
+        list[FilterOfRole],
+        words("What a call must have, all of them; `roles.max_filters` and `roles.max_values` bound them."),
+    ] = []
+    cost_types: Annotated[list[str], words("Empty: a role shows every cost type.")] = []
+    permission_sets: Annotated[list[str], words("What its members may do, by the ids of permission sets.")] = []
+    members: Annotated[list[str], words("E-mail addresses, with groups at most `roles.max_members`.")] = []
+    groups: Annotated[list[str], words("Groups of the OpenID provider.")] = []
+
+
+RoleChanges = changes_of(
+    NewRole,
+    "RoleChanges",
+    """
+    What is left out stays as it is; a list replaces the whole list. With the `version` that was read, the change is
+    refused if somebody else made one since.
+    """,
+)
+RoleItem = item_of(
+    NewRole,
+    "RoleItem",
+    """
+    A role as it is answered; times are epoch seconds as text, null for a built-in role.
+
+    `broken` says why its filters show nothing: the ledger lost a dimension.
+    """,
+    answered={
+        "is_builtin": Annotated[bool, words("Whether it comes with Tollhouse, and cannot be changed.")],
+        "broken": Annotated[str | None, words("Why its filters show nothing: the ledger lost a dimension.")],
+        "created": str | None,
+        "last_updated": str | None,
+        "last_updated_by": str | None,
+        "version": Annotated[str | None, words("Another one after each change; given back with an edit.")],
+    },
+)
+OneRole = one_of("OneRole", role=RoleItem)
+
+
+class PermissionSetItem(msgspec.Struct, kw_only=True):
+    """`includes` are the ids of sets that come with it."""
+
+    id: str
+    name: str
+    description: str
+    includes: list[str]

@@ -1,0 +1,77 @@
+"""A resource is declared once: what may be changed and what is answered follow from what is stated of a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import pytest
+from msgspec import UNSET, UnsetType
+
+from gateway.api.budgets import BUDGET
+from gateway.api.connections import CONNECTION
+from gateway.api.managed import ManagedResource
+from gateway.api.roles import ROLE
+from gateway.api.views import VIEW
+from gateway.resources.declaration import answer, changes_of, item_of, stated, words
+
+
+class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, words("Unique.")]
+    place: str = ""
+    books: list[str] = []
+
+
+RackChanges = changes_of(NewRack, "RackChanges", "Left out: as it is.", once=("place",))
+RackItem = item_of(
+    NewRack, "RackItem", "A rack.", answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]}
+)
+
+
+@dataclass(frozen=True)
+class Rack:
+    id: str = "r"
+    name: str = "one"
+    place: str = "hall"
+    books: tuple[str, ...] = ("x",)
+    secret: str = "none of theirs"
+
+
+def test_a_change_has_the_fields_of_a_new_one() -> None:
+    """Each may be left out, those that are stated once are refused, and a version may be given."""
+    assert {"name": UNSET, "books": UNSET, "version": None} == msgspec.structs.asdict(RackChanges())
+    given = msgspec.json.decode(b'{"books": ["a", "b"], "version": "v"}', type=RackChanges)
+    assert {"books": ("a", "b")} == stated(given)
+    assert {"name": "ONE", "place": "", "books": ()} == stated(NewRack(name="one"), name=str.upper)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `place`"):
+        msgspec.json.decode(b'{"place": "hall"}', type=RackChanges)
+
+
+def test_an_answer_has_the_declared_fields_and_no_others() -> None:
+    """From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is missed."""
+    whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
+    assert whole == answer(RackItem, Rack(), full=True)
+    assert {**whole, "place": "attic", "notes": "n"} == answer(RackItem, Rack(), full=True, place="attic", notes="n")
+    with pytest.raises(TypeError, match="secret"):
+        answer(RackItem, Rack(), full=True, secret="told")
+    with pytest.raises(AttributeError, match="full"):
+        answer(RackItem, Rack())
+
+
+def test_the_words_of_a_field_are_in_the_schemas() -> None:
+    """Once written, they stand with the new one, with its change and with the answer."""
+    for kind in (NewRack, RackChanges, RackItem):
+        [schema] = msgspec.json.schema_components([kind])[1].values()
+        assert "Unique." == schema["properties"]["name"]["description"], kind
+
+
+@pytest.mark.parametrize("resource", [VIEW, BUDGET, ROLE, CONNECTION], ids=lambda resource: resource.noun)
+def test_every_field_has_words(resource: ManagedResource) -> None:
+    """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
+    fields = {each.name for each in msgspec.structs.fields(resource.new)}
+    assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "version"}
+    assert fields < {*resource.item.__struct_fields__}
+    _, schemas = msgspec.json.schema_components([resource.new])
+    silent = [name for name, each in schemas[resource.new.__name__]["properties"].items() if "description" not in each]
+    assert [] == silent

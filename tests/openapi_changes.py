@@ -1,0 +1,66 @@
+"""
+What a change of the code does to `/openapi.json`: `python -m tests.openapi_changes FILE`.
+
+The document is written to the file; if that is there already, each difference from it is named instead, and the status
+is 1 if there is one. The words of fields, and the order of what is in no order, are no difference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gateway.addresses.table import ADDRESSES
+from gateway.http.openapi import document
+
+_UNORDERED = ("anyOf", "enum", "required")
+
+
+def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
+    """Each place at which one document says something else than the other."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted({*before, *after}):
+            place = f"{at}/{name}"
+            if name not in after:
+                yield f"- {place}: {json.dumps(before[name])}"
+            elif name not in before:
+                yield f"+ {place}: {json.dumps(after[name])}"
+            else:
+                yield from differences(before[name], after[name], place)
+    elif before != after:
+        yield f"! {at}: {json.dumps(before)} -> {json.dumps(after)}"
+
+
+def comparable(found: Any, *, are_fields: bool = False) -> Any:
+    """The part of a document without words of fields, unordered lists sorted."""
+    if isinstance(found, list):
+        return [comparable(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    members = {name: comparable(each, are_fields=name == "properties") for name, each in found.items()}
+    if are_fields:
+        return {name: _wordless(each) for name, each in members.items()}
+    return {
+        name: sorted(each, key=_in_order) if name in _UNORDERED and isinstance(each, list) else each
+        for name, each in members.items()
+    }
+
+
+def _in_order(each: Any) -> str:
+    return json.dumps(each, sort_keys=True)
+
+
+def _wordless(field: Any) -> Any:
+    return {name: each for name, each in field.items() if name != "description"} if isinstance(field, dict) else field
+
+
+if __name__ == "__main__":
+    file, now = Path(sys.argv[1]), json.loads(json.dumps(document(ADDRESSES, version="")))
+    if not file.exists():
+        file.write_text(json.dumps(now, indent=1))
+        sys.exit()
+    found = list(differences(comparable(json.loads(file.read_text())), comparable(now)))
+    sys.exit("\n".join(found) or None)
