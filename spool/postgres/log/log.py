@@ -43,7 +43,7 @@ from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import NodeMemory
-from spool.postgres.log.recount import Border, Recount, RouteTerms, border, recount, set_aside
+from spool.postgres.log.recount import Border, Recount, RouteTerms, border, recount, recount_commits, set_aside
 from spool.postgres.log.retention import PostgresRetention, RouteNeeds
 from spool.postgres.log.room import LogRoom
 from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
@@ -97,7 +97,11 @@ class PostgresLog:
         self._repeated = RepeatedIds(clock)
         self._horizon = PostgresHorizon(self._clock)
         self._retention = PostgresRetention(
-            database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention
+            database,
+            routes,
+            set_aside=self._set_damaged_aside,
+            max_bytes=settings.max_bytes,
+            retention_s=settings.retention,
         )
         room = LogRoom(database, self._retention, clock, max_bytes=settings.max_bytes)
         self._memory = NodeMemory(
@@ -303,15 +307,23 @@ class PostgresLog:
                     break
             else:
                 raise SpoolUnavailable("records were removed during every count: repeat it")
-            if counted.unread and len(counted.unread) == len(counted.wrong):
-                await self._set_terms_aside(found, counted)
+            await self._set_terms_aside(found, counted)
         verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
         for topic in {topic for topic, _ in counted.damage}:
             await self._set_aside(topic, [one for of, one in counted.damage if of == topic])
         return verified
 
+    async def _set_damaged_aside(self) -> None:
+        """Before retention carries damaged rows forward: what their commits kept is known by the numbers."""
+        found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
+        counted = await recount_commits(self._database, found)
+        counted.sums.update(found.kept)
+        await self._set_terms_aside(found, counted)
+
     async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
         """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        if not counted.unread or len(counted.unread) < len(counted.wrong):
+            return
         known = books.terms_of_damaged(found.counters, counted.sums, found.routes)
         if known is None:
             return

@@ -82,11 +82,17 @@ class Recount:
     unread: dict[int, int] = field(default_factory=dict)  # commit -> checksum of a row whose terms are damaged
 
 
-async def recount(database: Database, found: Border) -> Recount:
+async def recount_commits(database: Database, found: Border) -> Recount:
+    """By commit rows alone."""
     recounted = Recount(sums=Counter(found.carried))
     last = found.first_commit - 1
     while last < found.last_commit:
         last = await database.read(partial(_commits, database, after=last, border=found, into=recounted))
+    return recounted
+
+
+async def recount(database: Database, found: Border) -> Recount:
+    recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first, end = found.kept_from.get(topic, 1), found.next.get(topic, 1) - 1
         if end:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
-from spool.log.commits.carrying import carried_sums
+from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.commits.following import by_topic
 from spool.log.retention import Candidate, Progress
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -51,11 +51,24 @@ class LogPeriod(NamedTuple):
 
 
 class PostgresRetention:
-    """Removes in steps. `limits` says by topic which numbers must stay, whatever the routes say."""
+    """
+    Removes in steps. `limits` says by topic which numbers must stay, whatever the routes say.
 
-    def __init__(self, database: Database, routes: RouteNeeds, *, max_bytes: int, retention_s: float) -> None:
+    `set_aside` has damaged commit rows count nothing any more, where what they counted is known.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        routes: RouteNeeds,
+        *,
+        set_aside: Callable[[], Awaitable[None]],
+        max_bytes: int,
+        retention_s: float,
+    ) -> None:
         self._database = database
         self._routes = routes
+        self._set_aside = set_aside
         self._retention_s = retention_s
         self._goal = int(max_bytes * (1 - retention.ROOM))  # bytes in use before entries go before their time
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
@@ -223,10 +236,15 @@ class PostgresRetention:
     # -- commit rows -------------------------------------------------------------------------------------------------
 
     async def _carry_all(self, now: float) -> None:
-        while await self._database.transaction(lambda connection: self._carry(connection, now)):
-            pass
+        try:
+            while await self._database.transaction(partial(self._carry, now=now)):
+                pass
+        except DamagedCommits:
+            await self._set_aside()
+            while await self._database.transaction(partial(self._carry, now=now, as_they_are=True)):
+                pass
 
-    def _carry(self, connection: Connection, now: float) -> int:
+    def _carry(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
         """Commit rows that are too old, or of a period whose entries are all removed, are carried forward."""
         marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
@@ -241,7 +259,9 @@ class PostgresRetention:
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0
-        sums = carried_sums((commit, checksum, packed) for commit, _, checksum, packed in rows)
+        sums = carried_sums(
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
+        )
         moved = {"before": carried, "after": rows[-1][0]}
         if connection.execute(self._database.sql(queries.CARRIED), moved).rowcount != 1:
             raise RemovedMeanwhile

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -37,7 +38,7 @@ from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import forget_removed, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
-from spool.sqlite.log.recount import Border, TermCounter, border, recount, set_aside
+from spool.sqlite.log.recount import Border, TermCounter, border, recount, recount_commits, set_aside
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, holds, space
 from spool.sqlite.reserve import SIZE as RESERVE
@@ -79,7 +80,13 @@ class SqliteLog:
         self._drain = DrainRate()
         self._health = LogHealth(database, reserve, clock, self._retry_after_s)
         self._rest = Rest(database)
-        self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention)
+        self._retention = Retention(
+            database,
+            routes,
+            set_aside=self._set_damaged_aside,
+            max_bytes=settings.max_bytes,
+            retention_s=settings.retention,
+        )
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
@@ -354,7 +361,7 @@ class SqliteLog:
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
                 sums, wrong, damage, unread = await recount(self._database, found)
-                is_set_aside = 0 < len(unread) == len(wrong) and await self._set_terms_aside(found, sums, unread)
+                is_set_aside = await self._set_terms_aside(found, sums, unread, wrong)
             verified = books.verified(found.counters, sums, found.routes, wrong)
             # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
@@ -363,8 +370,20 @@ class SqliteLog:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
             return verified
 
-    async def _set_terms_aside(self, found: Border, sums: TermCounter, commits: Sequence[int]) -> bool:
+    async def _set_damaged_aside(self) -> None:
+        """Before retention carries damaged rows forward: what their commits kept is known by the entries."""
+        found, kept = await self._database.transaction(
+            lambda connection: (border(connection, self._routes), store.kept(connection))
+        )
+        sums, wrong, unread = await recount_commits(self._database, found)
+        await self._set_terms_aside(found, Counter({**sums, **kept}), unread, wrong)
+
+    async def _set_terms_aside(
+        self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
+    ) -> bool:
         """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        if not commits or len(commits) < len(wrong):
+            return False
         known = books.terms_of_damaged(found.counters, sums, found.routes)
         if known is None:
             return False

@@ -55,12 +55,10 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     return found
 
 
-async def recount(
-    database: Database, found: Border
-) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
+async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
     """
-    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and the
-    commits whose terms are damaged.
+    The terms as commit rows have them, a sentence for everything that is wrong there, and the commits whose terms are
+    damaged.
     """
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
@@ -69,6 +67,17 @@ async def recount(
     last = 0
     while last < found.last_commit:
         last = await database.read(partial(_commits, begin=last, border=found, sums=sums, wrong=wrong, unread=unread))
+    return sums, wrong, unread
+
+
+async def recount(
+    database: Database, found: Border
+) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
+    """
+    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and the
+    commits whose terms are damaged.
+    """
+    sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
     for topic, first in found.oldest.items():
         end = found.counters[topic, books.ACCEPTED]

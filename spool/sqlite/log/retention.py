@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
-from spool.log.commits.carrying import carried_sums
+from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.retention import Candidate, Progress
 from spool.record import TOPICS
 from spool.sqlite.database import PAGE, Database
@@ -67,11 +67,24 @@ def holds(connection: sqlite3.Connection, size: int) -> bool:
 
 
 class Retention:
-    """Deletes in steps. `limits` says by topic which numbers must stay, whatever the routes say."""
+    """
+    Deletes in steps. `limits` says by topic which numbers must stay, whatever the routes say.
 
-    def __init__(self, database: Database, routes: RouteNeeds, *, max_bytes: int, retention_s: float) -> None:
+    `set_aside` has damaged commit rows count nothing any more, where what they counted is known.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        routes: RouteNeeds,
+        *,
+        set_aside: Callable[[], Awaitable[None]],
+        max_bytes: int,
+        retention_s: float,
+    ) -> None:
         self._database = database
         self._routes = routes
+        self._set_aside = set_aside
         self._max_bytes = max_bytes
         self._retention_s = retention_s
 
@@ -90,8 +103,7 @@ class Retention:
             work = partial(self._step, now=now, limits=limits(), goal=goal)
             step = await self._database.transaction(work)
             removed += step
-        while await self._database.transaction(lambda connection: self._carry(connection, now)):
-            pass
+        await self._carry_all(now)
         await self._give_back(everything=bool(wanted))
         return removed
 
@@ -134,7 +146,16 @@ class Retention:
         connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": records})
         return len(gone)
 
-    def _carry(self, connection: sqlite3.Connection, now: float) -> int:
+    async def _carry_all(self, now: float) -> None:
+        try:
+            while await self._database.transaction(partial(self._carry, now=now)):
+                pass
+        except DamagedCommits:
+            await self._set_aside()
+            while await self._database.transaction(partial(self._carry, now=now, as_they_are=True)):
+                pass
+
+    def _carry(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
         """Commit rows that are too old, or older than every entry that is kept while room is short."""
         before = now - self._retention_s
         if self.short_of_room(connection):
@@ -144,7 +165,9 @@ class Retention:
         # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
-        sums = carried_sums((commit, checksum, packed) for commit, _, checksum, packed in rows)
+        sums = carried_sums(
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
+        )
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
         connection.executemany(queries.CARRY, carried)
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])

@@ -16,6 +16,7 @@ from spool.sqlite import SqliteSpool
 from spool.sqlite.damage import notes
 from spool.sqlite.database import PAGE
 from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission, topic_terms
 
@@ -494,6 +495,23 @@ async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start
     assert 9 == books.topics[AI_TELEMETRY]["accepted"]
     await assert_books_balance(spool.log)
     assert 10 == (await spool.log.verify()).topics[AI_TELEMETRY]["accepted"]
+
+
+async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its_age(
+    start: Starter, clock: MovedClock
+) -> None:
+    """Retention sets it aside before it is carried forward, so that the books balance."""
+    spool = await start()
+    for number in range(10):
+        await add(spool.log, call(number))
+    await spool.database.run(
+        lambda connection: connection.execute("UPDATE commits SET terms = x'ff' WHERE id = 4").fetchall()
+    )
+    clock.move(8 * 86_400)
+    await add(spool.log, call(10))
+    assert 10 == await spool.log.retain()
+    await assert_books_balance(spool.log)
+    assert 11 == (await spool.log.verify()).topics[AI_TELEMETRY]["accepted"]
 
 
 async def test_a_recount_reads_around_a_damaged_page_of_commits(start: Starter) -> None:

@@ -283,6 +283,26 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     assert 3 == (await topic_terms(log))["accepted"]
 
 
+@pytest.mark.parametrize("is_counted", [True, False])
+async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
+    open_log: LogOpener, clock: MovedClock, is_counted: bool
+) -> None:
+    """Retention sets it aside before it is carried forward, whether it is in the counters or not: the books balance."""
+    log = await open_log(hold=0, retention=100)
+    await log._follower.close()  # it would count at any moment
+    await add(log, call(1), call(2), ignored={"not_ai": 1})
+    if is_counted:
+        await book_all(log._database)
+    await log._database.run(
+        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
+    )
+    clock.move(1000)
+    await add(log, call(3))
+    await log.retain()
+    await assert_books_balance(log)
+    assert (3, 2) == ((await topic_terms(log))["accepted"], (await topic_terms(log))["expired"])
+
+
 async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
     """`replicated` is a promise: where COMMIT would wait for nobody, there is no commit."""
     log = await open_log(durability=REPLICATED)
