@@ -203,8 +203,12 @@ class Pair:
 
     def __init__(self, place: Path, **settings: str) -> None:
         self.primary = Server(place / "primary", {"synchronous_standby_names": STANDBY, **settings})
-        conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={STANDBY}"
-        self.standby = Server(place / "standby", {"primary_conninfo": conninfo})
+        self.standby = self.standby_named(STANDBY)
+
+    def standby_named(self, name: str) -> Server:
+        """One of the primary, beside it; `copy_to` fills it."""
+        conninfo = f"host=127.0.0.1 port={self.primary.port} user=tollhouse application_name={name}"
+        return Server(self.primary.folder.parent / name, {"primary_conninfo": conninfo})
 
     @property
     def dsn(self) -> str:
@@ -215,10 +219,12 @@ class Pair:
     def start(self) -> None:
         self.primary.initialise()
         self.primary.start()
-        port = str(self.primary.port)
-        run("pg_basebackup", "-D", str(self.standby.folder), "-h", "127.0.0.1", "-p", port, "-U", "tollhouse",
-            "-c", "fast", "-R", "--no-sync")  # fmt: skip
+        self.copy_to(self.standby)
         self.standby.start()
+
+    def copy_to(self, standby: Server) -> None:
+        run("pg_basebackup", "-D", str(standby.folder), "-h", "127.0.0.1", "-p", str(self.primary.port),
+            "-U", "tollhouse", "-c", "fast", "-R", "--no-sync")  # fmt: skip
 
     def stop(self) -> None:
         """Whichever of them runs."""

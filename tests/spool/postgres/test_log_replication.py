@@ -17,7 +17,7 @@ from spool.settings import LOCAL, REPLICATED, SpoolSettings
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
 from tests.spool.postgres.logs import SECRET, NoRoutes
 from tests.spool.postgres.test_replication import WAITING
-from tests.spool.postgres_cluster import STANDBY, Pair
+from tests.spool.postgres_cluster import STANDBY, Pair, Server
 
 pytestmark = pytest.mark.asyncio
 
@@ -134,7 +134,12 @@ async def send(log: PostgresLog, begin: int, answered: list[int]) -> None:
 
 
 async def open_node(
-    stack: AsyncExitStack, pair: Pair, *, durability: str, commit_timeout_s: float = 0.3, commit_wait: float = 1.0
+    stack: AsyncExitStack,
+    pair: Pair | Server,
+    *,
+    durability: str,
+    commit_timeout_s: float = 0.3,
+    commit_wait: float = 1.0,
 ) -> PostgresLog:
     database = Database(pair.dsn, commit_timeout_s=commit_timeout_s)
     stack.push_async_callback(database.close)
