@@ -30,6 +30,7 @@ URGENT_S: Final = 0.05  # since its last step: a request that waits longer for s
 # Between two steps of parties that used more than one whose request is in hand: so many times the step before.
 LEAST_REST_S, MOST_REST_S = 0.001, 0.01
 REST: Final = 4.0
+FAR_LESS: Final = 2.0  # so many times less was used
 MOST_LOOKED_AT: Final = 64  # parties with requests in hand, among which one that used less is looked for
 _RENEW_S: Final = 0.1  # how long a weight is used
 _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
@@ -67,7 +68,7 @@ class FairTurns:
         self._renew_at = self._forget_at = self._look_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        self._submitting: dict[str, float] = {}  # when each had something for a commit
+        self._submitting: dict[str, tuple[Party, float]] = {}  # when each had something for a commit
         self._waiting: dict[str, Party] = {}
         self._is_looking = False  # the next pass of the event loop is that of those who wait
         self._left_s = STEP_S  # of this pass of the event loop, about
@@ -95,15 +96,21 @@ class FairTurns:
     def submits(self, party: Party) -> None:
         """The party has something for a commit."""
         now = self._now()
-        self._submitting[party.name] = now
+        self._submitting[party.name] = party, now
         if len(self._submitting) > 1 and now >= self._look_at:
             self._look_at = now + _RENEW_S
-            self._submitting = {name: at for name, at in self._submitting.items() if at > now - MEMORY_S}
+            self._submitting = {name: one for name, one in self._submitting.items() if one[1] > now - MEMORY_S}
 
     @property
     def commits_are_shared(self) -> bool:
         """Whether several parties had something for a commit lately."""
         return len(self._submitting) > 1
+
+    def expects_lighter(self, used: float) -> bool:
+        """Whether a party that used far less than that had something for a commit lately."""
+        most, since = used / FAR_LESS, self._now() - MEMORY_S
+        looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
+        return any(party.used < most and at > since for party, at in looked_at)
 
     @contextmanager
     def request(self, name: str) -> Iterator[WorkInHand]:
@@ -287,6 +294,11 @@ class WorkInHand:
             self.turns.enter(party)
             party.spend(self._before_s)
             await self.turns.turn(party)
+
+    async def end_in_turn(self) -> None:
+        """Wait for the turn with the answer: what is sent upon it must not come before others are read."""
+        if self.party is not None:
+            await self.turns.turn(self.party)
 
     def end(self) -> None:
         if self.party is not None:

@@ -27,7 +27,7 @@ from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
 
-SHARED_PART = 32  # records that are kept together while others wait, too: a commit of them takes a millisecond or two
+SHARED_PART = 128  # records that are kept together while others wait, too: a commit of them takes a millisecond or two
 TURN = 25  # records between two looks at the time
 
 

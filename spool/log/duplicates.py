@@ -30,6 +30,7 @@ DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
 _TOO_FAR_AHEAD_NS = -AHEAD_NS  # of the age of a start
 BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
+LARGE_BATCH = 4096  # a fold of fewer ids is done before the next commit: it takes a millisecond or two
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
 MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
 SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
@@ -80,6 +81,7 @@ class DuplicateIndex:
         self._through: dict[str, int] = {}
         self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
         self.covered_since = 0.0
+        self.folds = 0  # so far
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
@@ -161,14 +163,23 @@ class DuplicateIndex:
 
     # -- folding into runs -----------------------------------------------------------------------------------------
 
+    def can_wait(self, now: float) -> bool:
+        """Whether a fold that is due may end after the next commit: one of many ids, none of which is too old."""
+        return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
+
+    @property
+    def _is_over_full(self) -> bool:
+        return len(self._newest) >= self._batch * HELD_BATCHES
+
+    def _has_old(self, now: float) -> bool:
+        return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
+
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """Whether `fold` should run: enough newest ids are closed, there are too many, or some are too old."""
         count = len(self._newest)
         if not count:
             return False
-        if self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2):
-            return True
-        if count >= self._batch * HELD_BATCHES:
+        if self._has_old(now) or self._is_over_full:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
@@ -178,8 +189,12 @@ class DuplicateIndex:
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
+        """Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet."""
+        return self.oldest(now, closed_below).fold()
+
+    def oldest(self, now: float, closed_below: Mapping[str, int] | None = None) -> OldestIds:
         """
-        Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet.
+        Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan meanwhile.
 
         Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
         """
@@ -187,35 +202,19 @@ class DuplicateIndex:
             taken = min(self._batch, len(self._newest))
         else:
             taken = self._count_closed(closed_below)
-        through = dict(self._through)
-        by_hour: dict[int, list[int]] = {}
-        for (id, place), hour in zip(islice(self._newest.items(), taken), self._hours, strict=False):
-            by_hour.setdefault(hour, []).append(id)
-            topic, number = place_of(place)
-            through[topic] = number
         # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
-        ends = list((closed_below or {}).items())
-        rest = next(islice(self._newest.values(), taken, None), None)
-        if rest:
-            ends.append(place_of(rest))
-        for topic, number in ends:
-            through[topic] = max(number - 1, through.get(topic, 0))
-        if rest:  # it may be a further name of a record whose id is taken: then a start reads that record again
-            topic, number = place_of(rest)
-            if number > self._through.get(topic, 0):
-                through[topic] = number - 1
-        plan = _Plan(self, now)
-        arrived_at = self._arrived_at(taken)
-        for hour, ids in by_hour.items():
-            plan.add(hour, array("Q", sorted(ids)), arrived_at)
-        plan.expire(now - self._window_s)
-        plan.bound(self._max_ids - (len(self._newest) - taken))
-        return Fold(
-            taken=taken,
-            added=plan.added,
-            removed=plan.removed,
-            through=through,
-            covered_since=plan.covered_since,
+        next_place = next(islice(self._newest.values(), taken, None), None)
+        return OldestIds(
+            ids=list(islice(self._newest.items(), taken)),
+            hours=self._hours[:taken],
+            through=dict(self._through),
+            closed_below=dict(closed_below or {}),
+            next_place=place_of(next_place) if next_place else None,
+            arrived_at=self._arrived_at(taken),
+            expired_at=now - self._window_s,
+            max_in_runs=self._max_ids - (len(self._newest) - taken),
+            plan=_Plan(self),
+            folds=self.folds,
         )
 
     def folded(self, fold: Fold) -> None:
@@ -243,6 +242,7 @@ class DuplicateIndex:
             left -= min(count, left)
         self._through = dict(fold.through)
         self.covered_since = fold.covered_since
+        self.folds += 1
 
     def _count_closed(self, closed_below: Mapping[str, int]) -> int:
         count = 0
@@ -286,11 +286,61 @@ class DuplicateIndex:
         return self._next_key
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldestIds:
+    """The oldest of the newest ids, and the runs of that moment: all that the plan of a fold needs."""
+
+    ids: Sequence[tuple[int, int]]  # with their places
+    hours: Sequence[int]
+    through: Mapping[str, int]  # before
+    closed_below: Mapping[str, int]
+    next_place: tuple[str, int] | None  # of the oldest id that stays
+    arrived_at: float
+    expired_at: float
+    max_in_runs: int
+    plan: _Plan
+    folds: int  # of the index so far: after another one this is of no use
+
+    def fold(self) -> Fold:
+        """Plan the new runs; once, on any thread."""
+        by_hour: dict[int, list[int]] = {}
+        through = dict(self.through)
+        for (id, place), hour in zip(self.ids, self.hours, strict=True):
+            by_hour.setdefault(hour, []).append(id)
+            topic, number = place_of(place)
+            through[topic] = number
+        self._end(through)
+        plan = self.plan
+        for hour, ids in by_hour.items():
+            plan.add(hour, array("Q", sorted(ids)), self.arrived_at)
+        plan.expire(self.expired_at)
+        plan.bound(self.max_in_runs)
+        return Fold(
+            taken=len(self.ids),
+            added=plan.added,
+            removed=plan.removed,
+            through=through,
+            covered_since=plan.covered_since,
+        )
+
+    def _end(self, through: dict[str, int]) -> None:
+        ends = list(self.closed_below.items())
+        if self.next_place:
+            ends.append(self.next_place)
+        for topic, number in ends:
+            through[topic] = max(number - 1, through.get(topic, 0))
+        if self.next_place:  # it may be a further name of a record whose id is taken: a start reads that record again
+            topic, number = self.next_place
+            if number > self.through.get(topic, 0):
+                through[topic] = number - 1
+
+
 class _Plan:
     """Runs as they would be after a fold."""
 
-    def __init__(self, index: DuplicateIndex, now: float) -> None:
-        self._index = index
+    def __init__(self, index: DuplicateIndex) -> None:
+        self._runs = index.runs()
+        self._max_run = index.max_run
         self._next_key = index.next_key
         self.added: list[IdRun] = []
         self.removed: list[IdRun] = []
@@ -298,9 +348,9 @@ class _Plan:
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """Add a run, merged with those of its hour that are not much longer, so that an hour has few runs."""
-        for run in sorted(self._index.runs_of(hour), key=lambda run: len(run.ids)):
+        for run in sorted((run for run in self._runs if run.hour == hour), key=lambda run: len(run.ids)):
             together = len(run.ids) + len(ids)
-            if together > self._index.max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
+            if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
                 break
             ids = merge(run.ids, ids)
             arrived_at = max(arrived_at, run.arrived_at)
@@ -329,7 +379,7 @@ class _Plan:
 
     def _kept(self) -> list[IdRun]:
         gone = {run.key for run in self.removed}
-        return [run for run in [*self._index.runs(), *self.added] if run.key not in gone]
+        return [run for run in [*self._runs, *self.added] if run.key not in gone]
 
     def _drop(self, runs: Sequence[IdRun]) -> None:
         drop = {run.key for run in runs}

@@ -123,6 +123,27 @@ def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     assert (60, 0, 0) == (len(index), len(index.runs()), index.through(AI_TELEMETRY))
 
 
+def test_a_fold_is_planned_while_ids_are_added() -> None:
+    """What comes meanwhile is in no run, and is found."""
+    index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
+    ids = [bytes([number]) * 16 for number in range(40)]
+
+    def add(first: int, last: int) -> None:
+        numbers = range(first, last)
+        index.add(
+            {index.id_of(ids[n]): place(AI_TELEMETRY, n + 1) for n in numbers}, [NOON // HOUR] * len(numbers), NOON
+        )
+
+    add(0, 30)
+    oldest = index.oldest(NOON)
+    add(30, 40)
+    index.folded(oldest.fold())
+    assert (25, 40, 1) == (len(oldest.ids), len(index), len(index.runs()))
+    assert (25, 1) == (index.through(AI_TELEMETRY), index.folds)
+    _, hours = hours_around(NOON * NS, NOON * NS)
+    assert all(index.find(Identity(id), index.id_of(id), hours, NOON) is not None for id in ids)
+
+
 def test_two_installations_know_ids_by_different_numbers() -> None:
     """Who can choose ids cannot choose collisions: the secret is part of the number."""
     one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))

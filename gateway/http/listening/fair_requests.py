@@ -27,6 +27,7 @@ def in_turns(turns: FairTurns, handle: Handle) -> Handle:
         with turns.request(address_party(request.remote or "")) as work:
             response = await work.run(handled(request))
             await work.begin()
+            await work.end_in_turn()
             return response
 
     return enter

@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.fair_turns import Party, current_work
+from spool.fair_turns import FAR_LESS, Party, current_work
 from spool.log.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
-SHARE_RECORDS = 64  # of them for one party, while others were heard of lately; one submission may have more
+SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more
 BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
+# Behind a group of parties of which each used far more than one that had something lately: so many times its duration
+# until the next such group, so that who comes next seldom waits for one in hand.
+REST = 3.0
+MOST_REST_S = 0.03
 TICK_S = 1.0  # between looks at a log that is not well
 TOGETHER_S = 0.05  # what is late by less is refused together
 
@@ -86,7 +90,10 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # the next group
+        self._least = 0.0  # what was used by those that wait for it
         self._most = GROUP_RECORDS  # in the next group
+        self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
+        self._heavy_not_before = 0.0  # the next group without one that used far less than those of the last such group
         self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
@@ -135,6 +142,8 @@ class GroupWriter:
         until = self._loop.time() + self._wait_s
         if party is not None:
             party.turns.submits(party)
+        if (0.0 if party is None else party.used) < self._least / FAR_LESS:
+            self._lighter.set()
         self._waiting.append(_WaitingSubmission(submission, receipt, until, party))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
@@ -144,6 +153,7 @@ class GroupWriter:
     async def close(self) -> None:
         """Commit all that wait, then stop."""
         self._closing.set()
+        self._lighter.set()
         self._somebody.set()
         await asyncio.wait([self._task])
 
@@ -157,6 +167,9 @@ class GroupWriter:
             self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
             if self._in_hand:
                 await self._answer(self._in_hand)
+                if self._is_heavy(self._in_hand):
+                    took = self._loop.time() - self._began
+                    self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took)
             again = await self._look_after()
             self._began = None
 
@@ -171,11 +184,25 @@ class GroupWriter:
             return
 
     async def _gather(self) -> None:
-        rest_s = self._not_before - self._loop.time()
-        if self._waiting and rest_s > 0:
+        self._lighter.clear()
+        self._least = min((_used(one) for one in self._waiting), default=0.0)
+        not_before = self._not_before
+        if self._is_heavy(self._waiting):
+            not_before = max(not_before, self._heavy_not_before)
+        rest_s = not_before - self._loop.time()
+        if self._waiting and rest_s > 0 and not self._closing.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
-                    await self._closing.wait()
+                    await self._lighter.wait()
+        self._least = 0.0
+
+    def _is_heavy(self, group: Collection[_WaitingSubmission]) -> bool:
+        """Whether somebody else, who used far less than all in the group, may submit at any moment."""
+        parties = {one.party for one in group}
+        if not parties or None in parties:
+            return False
+        least = min((party for party in parties if party), key=lambda party: party.used)
+        return least.turns.expects_lighter(least.used)
 
     def _take(self) -> list[_WaitingSubmission]:
         """The next group: what waits of parties that used less comes first, that of one party in its order."""

@@ -5,10 +5,11 @@ Folding: the newest of the known ids become sorted runs, which one node at a tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from spool.log.duplicates import Fold
+from spool.log.commits.folds_aside import FoldsAside
+from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 from spool.postgres.database import Database
 from spool.postgres.log import store
 from spool.postgres.log.clock import DatabaseClock
@@ -22,17 +23,26 @@ class Folds:
         self._database = database
         self._memory = memory
         self._clock = clock
+        self._aside = FoldsAside(memory.turn, self._keep)
 
     async def fold_what_is_due(self) -> None:
         """
-        Newest ids become runs. The caller has the turn.
+        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller has the
+        turn.
 
         Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the newest, too.
         """
         now, closed, index = self._clock.now(), self._memory.closed, self._memory.index
         while index.due(now, closed):
+            if index.can_wait(now):
+                self._aside.begin(lambda: self._memory.index, partial(_oldest, index, now, closed))
+                return
             if not await self._fold(partial(index.fold, now, closed)):
                 await self._fold(partial(index.fold, now))
+
+    async def end(self) -> None:
+        """Wait for the fold in hand."""
+        await self._aside.end()
 
     async def fold_all(self) -> None:
         """
@@ -50,12 +60,21 @@ class Folds:
 
     async def _fold(self, plan: Callable[[], Fold]) -> int:
         """How many ids became runs."""
-        following, seq = self._memory.following, self._memory.runs_seq
         fold = await asyncio.to_thread(plan)
+        await self._keep(fold)
+        return fold.taken
+
+    async def _keep(self, fold: Fold) -> None:
+        following, seq = self._memory.following, self._memory.runs_seq
         if seq is not None:
             commit = following.folded_through(fold.taken)
             write = partial(store.write_fold, self._database, fold=fold, commit=commit, seq=seq)
             self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
         following.index.folded(fold)
         following.folded(fold.taken)
-        return fold.taken
+
+
+def _oldest(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
+    """The closed ones; where none is, a batch."""
+    oldest = index.oldest(now, closed)
+    return oldest if oldest.ids else index.oldest(now)

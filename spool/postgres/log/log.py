@@ -114,7 +114,7 @@ class PostgresLog:
             cache_bytes=cache_bytes,
             confirmed=confirmed,
         )
-        folds = Folds(database, self._memory, self._clock)
+        self._folds = folds = Folds(database, self._memory, self._clock)
         attempts = AttemptWriter(
             database,
             memory=self._memory,
@@ -379,5 +379,6 @@ class PostgresLog:
     async def close(self) -> None:
         """Commit what waits. What is in memory alone is in the commit rows too."""
         await self._writer.close()
+        await self._folds.end()
         await self._follower.close()
         await self._memory.write_confirmed()

@@ -19,6 +19,7 @@ from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, S
 from spool.identity import RequestNames
 from spool.log import books, shapes
 from spool.log.commits.carrying import log_set_aside
+from spool.log.commits.folds_aside import FoldsAside
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
@@ -88,6 +89,7 @@ class SqliteLog:
             retention_s=settings.retention,
         )
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
+        self._folds = FoldsAside(self._turn, self._keep_fold_aside)
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
@@ -214,22 +216,29 @@ class SqliteLog:
         return not self._health.well
 
     async def _fold_what_is_due(self) -> None:
-        """Newest ids become runs. The caller has the turn."""
+        """
+        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller has the
+        turn.
+        """
         now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
-            await self._fold(partial(self._index.fold, now))
+            if self._index.can_wait(now):
+                self._folds.begin(lambda: self._index, partial(self._index.oldest, now))
+                return
+            await self._keep_fold(self._index.fold(now))
 
     async def _fold_all(self, closed_below: Mapping[str, int]) -> None:
         async with self._turn:
-            await self._fold(partial(self._index.fold, settled_now(self._clock), closed_below))
+            oldest = self._index.oldest(settled_now(self._clock), closed_below)
+            await self._keep_fold(await asyncio.to_thread(oldest.fold))
 
-    async def _fold(self, plan: Callable[[], Fold]) -> None:
-        def write(connection: sqlite3.Connection) -> Fold:
-            fold = plan()
-            store.write_fold(connection, fold)
-            return fold
+    async def _keep_fold(self, fold: Fold) -> None:
+        await self._database.transaction(partial(store.write_fold, fold=fold))
+        self._index.folded(fold)
 
-        self._index.folded(await self._database.transaction(write))
+    async def _keep_fold_aside(self, fold: Fold) -> None:
+        with self._writing():
+            await self._keep_fold(fold)
 
     async def _make_room(self) -> bool:
         """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
@@ -483,6 +492,7 @@ class SqliteLog:
     async def close(self) -> None:
         """Commit what waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
+        await self._folds.end()
         await self._rest.end()
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return

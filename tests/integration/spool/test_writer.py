@@ -11,6 +11,7 @@ import pytest
 from spool.errors import SpoolUnavailable
 from spool.fair_turns import FairTurns
 from spool.identity import Identity
+from spool.log.commits import writer as writer_module
 from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
 from spool.log.duplicates import DuplicateIndex
 from spool.log.plan import Planner
@@ -167,6 +168,43 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
         await asyncio.gather(*appended)
         await writer.close()
     assert [{"busy": 1}, {"busy": 1000}] == groups.groups
+
+
+async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next group waits, and who used far less does not wait for that."""
+    monkeypatch.setattr(writer_module, "REST", 1e9)
+    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
+    turns, groups = FairTurns(), HeldGroups()
+    groups.go_on.set()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("busy").spend(10.0)
+    async with asyncio.timeout(60):
+        await append_as(writer, turns, "small", 1)
+        await append_as(writer, turns, "busy", 1)
+        behind = append_as(writer, turns, "busy", 40, first=10)
+        await asyncio.sleep(0.05)
+        assert [{"small": 1}, {"busy": 1}] == groups.groups
+        await append_as(writer, turns, "small", 1, first=1)
+        await writer.close()
+        await behind
+    assert {"small": 1} == {name: count for name, count in groups.groups[2].items() if name == "small"}
+    assert 41 == sum(group.get("busy", 0) for group in groups.groups)
+
+
+async def test_parties_that_used_alike_do_not_rest_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a request that may not come, unless it would be of one that used far less."""
+    monkeypatch.setattr(writer_module, "REST", 1e9)
+    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
+    turns, groups = FairTurns(), HeldGroups()
+    groups.go_on.set()
+    writer = GroupWriter(groups.commit, groups.between)
+    for name, used_s in (("one", 10.0), ("other", 6.0)):
+        turns.party(name).spend(used_s)
+    async with asyncio.timeout(60):
+        for number in range(4):
+            await append_as(writer, turns, ("one", "other")[number % 2], 1, first=number)
+        await writer.close()
+    assert 4 == len(groups.groups)
 
 
 async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:

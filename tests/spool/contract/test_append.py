@@ -75,6 +75,26 @@ async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedCloc
     assert log.whereabouts(call(4)[1].id) is None
 
 
+async def test_known_ids_are_folded_beside_the_commits(open_spool: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is acknowledged while a fold is planned is known behind it."""
+    monkeypatch.setattr("spool.log.duplicates.LARGE_BATCH", 1)
+    calls = [call(number) for number in range(360)]
+    spool = await open_spool(duplicate_ids=400)  # a hundred make a batch
+    for first in range(0, 360, 6):
+        await add(spool.log, *calls[first : first + 6])
+
+    async with asyncio.timeout(60):
+        place = spool.log.whereabouts(calls[0][1].id)
+        while place is None or place.place is not None:
+            await add(spool.log, calls[0])
+            place = spool.log.whereabouts(calls[0][1].id)
+    before = (await topic_terms(spool.log)).get("duplicates", 0)
+    await add(spool.log, *calls)
+    terms = await topic_terms(spool.log)
+    assert (360, before + 360) == (terms["accepted"], terms["duplicates"])
+    await assert_books_balance(spool.log)
+
+
 async def test_topics_count_apart(open_spool: Opener) -> None:
     """Every topic has its own numbers and its own books."""
     log = (await open_spool()).log
