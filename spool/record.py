@@ -67,6 +67,8 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     also: bytes | None = None
     cache_write_1h_tokens: int | None = None  # of cache_write_tokens, those kept for an hour; told by some sources
     region: str | None = None  # where the provider processed it, in the provider's word; told by some sources
+    # Of a shadow that was a call of its own until a further report fitted it and another: the id of that other one.
+    counted_by: bytes | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -253,6 +255,10 @@ def as_json(record: Record) -> dict[str, Any]:
         for name in _WHERE_TOLD:
             if row[name] is None:
                 del row[name]
+        if record.counted_by is None:
+            del row["counted_by"]
+        else:
+            row["counted_by"] = record.counted_by.hex()
     if isinstance(record, KeyedRecord):
         del row["request"]
     if isinstance(record, BillingDrop):

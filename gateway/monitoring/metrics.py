@@ -44,6 +44,12 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
         "source",
         "Reports that came after their record closed and would have added to it",
     ),
+    "bridged": ("bridged", "source", "Open records that a further report showed to be another one's call"),
+    "bridged_late": (
+        "bridged_late",
+        "source",
+        "Reports that fitted two records of which one was closed: both count",
+    ),
     "conflict": ("conflict", "source", "Reports of one call that disagree on tokens or cost"),
     "unidentified": ("unidentified", "source", "Records without anything to recognise a repeat by"),
 }

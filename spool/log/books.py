@@ -22,8 +22,10 @@ SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # this and the three below detail records that other terms count
+AMENDED = "amended"  # this and those below detail records that other terms count
 AMENDED_LATE = "amended_late"
+BRIDGED = "bridged"
+BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
 LEFT_OUT = "left_out"  # tags, not records: it is in no equation
@@ -42,6 +44,8 @@ BY_SUBMISSION = (
     PENDING,
     AMENDED,
     AMENDED_LATE,
+    BRIDGED,
+    BRIDGED_LATE,
     CONFLICT,
     UNIDENTIFIED,
     LEFT_OUT,
@@ -78,6 +82,8 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     first: int = 0  # the number of its first new record
     before: list[str] = []  # of the last part of a request: the receipts of the others
     left_out: int = 0
+    bridged: int = 0  # of two records that were found to be one call, the later ones: shadows from then on
+    bridged_late: int = 0
 
     @property
     def records(self) -> int:

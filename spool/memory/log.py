@@ -25,7 +25,8 @@ from spool.log.event_types import EventType, EventTypes
 from spool.log.expectations import version_of
 from spool.log.horizon import Horizon, check_closed
 from spool.log.observation import notify
-from spool.log.plan import Plan, Planner, check
+from spool.log.planning.plan import Plan
+from spool.log.planning.planner import Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import CommitTerms, Sealer, receipt_view
 from spool.log.retention import Candidate, DrainRate, Progress, Reader

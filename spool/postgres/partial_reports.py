@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
 SHARD = 0

@@ -12,7 +12,7 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
 from spool.installation import derived
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.log.protocols import Observer
 from spool.log.values import Submission
 from spool.postgres import streams

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spool import streams
 from spool.clock import Clock
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.log.values import Submission
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log.queries import LOCK_HEAD

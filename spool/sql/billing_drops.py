@@ -8,7 +8,7 @@ from typing import Any
 from spool.billing import drops
 from spool.billing.drops import HourRows, MonthSize, StoredDrop
 from spool.listing import ListPage, ListQuery
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.record import BILLING_DATA, BillingDrop
 from spool.sql.columns import Columns
 from spool.sql.connection import SqlConnection, SqlTransactions

@@ -8,7 +8,7 @@ from collections import Counter
 from spool import streams
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql.streams import GROW, SETTLED, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes

@@ -16,7 +16,7 @@ from spool.leases import Leases
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
-from spool.log.plan import PlanReader
+from spool.log.planning.plan import PlanReader
 from spool.log.protocols import Log
 from spool.registry.rows import RegistryRows, RegistryStore
 from spool.storage import Engine, Storage

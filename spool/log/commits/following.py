@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from spool.log.duplicates import DuplicateIndex
-from spool.log.plan import Plan, Planner
+from spool.log.planning.plan import Plan
+from spool.log.planning.planner import Planner
 from spool.log.runs import IdRun
 from spool.record import TOPICS
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.fair_turns import FAR_LESS, Party, current_work
-from spool.log.plan import Answer
+from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long

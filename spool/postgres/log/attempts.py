@@ -14,7 +14,7 @@ from uuid import UUID
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, by_topic
 from spool.log.expectations import expected_keys
-from spool.log.plan import Answer, Plan
+from spool.log.planning.plan import Answer, Plan
 from spool.log.receipts import Sealer
 from spool.log.values import Submission
 from spool.postgres.database import Connection, Database, JoinedTransaction

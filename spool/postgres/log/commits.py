@@ -14,7 +14,7 @@ from functools import partial
 from spool.errors import SpoolUnavailable
 from spool.log.commits.writer import IndexOutOfStep
 from spool.log.observation import notify
-from spool.log.plan import Answer
+from spool.log.planning.plan import Answer
 from spool.log.protocols import Observer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import CommitUnknown, Database, LockWaited, Unconfirmed

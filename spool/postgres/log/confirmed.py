@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spool.log.commits.following import UNKNOWN_TOKEN, CommitRow
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 

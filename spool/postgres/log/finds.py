@@ -20,7 +20,7 @@ from spool.log.books import Terms
 from spool.log.bounded_names import often
 from spool.log.conflicts import Conflict, Conflicts, Pair
 from spool.log.event_types import EventSum, EventType
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 

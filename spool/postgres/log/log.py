@@ -26,7 +26,8 @@ from spool.log.duplicates import RepeatedIds, Whereabouts
 from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.horizon import check_closed
-from spool.log.plan import Answer, check
+from spool.log.planning.plan import Answer
+from spool.log.planning.planner import check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader

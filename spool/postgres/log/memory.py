@@ -14,7 +14,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, Following, by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.clock import DatabaseClock

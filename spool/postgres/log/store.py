@@ -20,7 +20,7 @@ from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
 from spool.log.expectations import NOTHING
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.postgres.database import Connection, Database

@@ -27,7 +27,8 @@ from spool.log.entries.damage import Damage, log_damage
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon, check_closed
 from spool.log.observation import notify
-from spool.log.plan import Answer, Plan, Planner, check
+from spool.log.planning.plan import Answer, Plan
+from spool.log.planning.planner import Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed

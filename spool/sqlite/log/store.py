@@ -24,7 +24,7 @@ from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
 from spool.log.expectations import version_of
 from spool.log.horizon import Committed
-from spool.log.plan import Plan
+from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record

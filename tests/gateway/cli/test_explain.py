@@ -131,6 +131,25 @@ def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
     return {"specversion": "1.0", "type": "tokens", "id": id, "time": time, "subject": user, "data": data}
 
 
+def test_two_records_of_one_call_and_what_joins_them() -> None:
+    """One span states the run, one the call's id; the third one states both: it says who counts."""
+    run, call_id = f"{7:032x}", "3f1d2c4b-0000-4000-8000-0000000000aa"
+    by_run = {"openinference.span.kind": "EMBEDDING", "llm.request.type": "aembedding", "litellm.trace_id": run,
+              "llm.model_name": "text-embedding-3-small", "llm.token_count.prompt": 41}  # fmt: skip
+    by_call = {"gen_ai.operation.name": "aembedding", "gen_ai.request.model": "text-embedding-3-small",
+               "litellm.call_id": call_id, "gen_ai.usage.input_tokens": 41}  # fmt: skip
+    spans = [span(1, by_run), span(2, by_call), span(3, by_call)]
+    for told, trace_id in zip(spans, (f"{5:032x}", f"{6:032x}", run), strict=True):
+        told["traceId"] = trace_id
+    result = asyncio.run(explained(in_json(traces(*spans, scope="litellm")), None, Config(), why=True))
+    first, second = result["records"]
+    assert (False, True, first["id"]) == (first["shadow"], second["shadow"], second["counted_by"])
+    assert f"the same call as this one and as record {first['id']}, which counts" in second["why"]["shadow"]
+    assert [{"reason": "duplicate", "count": 1}] == [
+        {name: row[name] for name in ("reason", "count")} for row in result["ignored"]
+    ]
+
+
 def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
     """The order in a file does not matter; the counter of a user without calls counts, and has no such reason."""
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]

@@ -67,6 +67,18 @@ def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answer
     ]
 
 
+def log(number: int, attempt: int) -> Request:
+    """The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond."""
+    name, at = number * 100 + 20 + 5 * attempt, number * 100 + 2.0 * attempt + 0.2
+    said = {
+        "id": f"00000000-0000-4000-8000-{name:012d}", "litellm_call_id": f"00000000-0000-4000-8000-{name:012d}",
+        "trace_id": f"{1:032x}", "call_type": "acompletion", "status": "failure", "model": "toll-1",
+        "custom_llm_provider": "openai", "startTime": NOON + at, "endTime": NOON + at + 0.7,
+        "error_information": {"error_class": "RateLimitError"},
+    }  # fmt: skip
+    return Request("litellm", json.dumps(said).encode())
+
+
 def request(spans: Spans) -> Request:
     resources = []
     for scope, one in spans:
@@ -78,7 +90,7 @@ def request(spans: Spans) -> Request:
 
 def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
     """Of each call that the client made, how many attempts failed and how many were answered."""
-    ends = [(int(row["span_id"], 16) // 100, row["status"]) for row in rows]
+    ends = [(int(row["span_id"], 16) // 100, row["status"]) for row in rows if not row["shadow"]]
     return [(ends.count((number, "error")), ends.count((number, "ok"))) for number in sorted({of for of, _ in ends})]
 
 
@@ -89,20 +101,59 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
     """As many calls as the gateway tells attempts, whether the client's spans or the gateway's came first."""
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     calls = data.draw(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=3))
-    pieces = [[made(1, "application", {}, 0, 900)]]
+    pieces: list[Spans | Request] = [[made(1, "application", {}, 0, 900)]]
     for number, (count, answered) in enumerate(calls, start=1):
         how = {"traces_http": traces_http, "wraps": wraps}
         pieces.append(client(number, attempts=count, answered=answered, **how))
         for attempt in range(1, count + 1):
             pieces.append(gateway(number, attempt, answered=answered and attempt == count, **how))
+            if not (answered and attempt == count) and data.draw(st.booleans()):
+                pieces.append(log(number, attempt))
     order = data.draw(st.permutations(pieces))
     cuts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
-    requests = [request([one for piece in group for one in piece]) for group in cut(order, cuts)]
+    requests = []
+    for group in cut(order, cuts):
+        requests += [piece for piece in group if isinstance(piece, Request)]
+        if spans := [one for piece in group if not isinstance(piece, Request) for one in piece]:
+            requests.append(request(spans))
     restarts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
     rows, _ = told_in_memory(requests)
     assert [(count - answered, int(answered)) for count, answered in calls] == calls_of(rows)
-    assert 30 * sum(answered for _, answered in calls) == sum(row["input_tokens"] or 0 for row in rows)
+    counted = [row for row in rows if not row["shadow"]]
+    assert 30 * sum(answered for _, answered in calls) == sum(row["input_tokens"] or 0 for row in counted)
     assert rows == told_on_disk(requests, restarts)[0]
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
+    """The log has no name that the client has; the spans, which have names of both, come last where they really do."""
+    for order in permutations(["client", "log", "spans"]):
+        requests = []
+        for name in order:
+            if name == "client":
+                requests.append(request(client(1, attempts=attempts, traces_http=True, wraps=False)))
+            for attempt in range(1, attempts + 1):
+                if name == "log":
+                    requests.append(log(1, attempt))
+                elif name == "spans":
+                    requests.append(request(gateway(1, attempt, traces_http=True, wraps=False)))
+        for rows, conflicts in (told_in_memory(requests), told_on_disk(requests, [True])):
+            counted = [row for row in rows if not row["shadow"]]
+            assert [("error", "openai", "toll-1")] * attempts == [
+                (row["status"], row["provider"], row["request_model"]) for row in counted
+            ], order
+            assert 0 == conflicts
+
+
+def test_a_third_report_after_the_hold_joins_nothing() -> None:
+    """Both records are closed and sent."""
+    requests = [
+        request(client(1, attempts=1, traces_http=True, wraps=False)),
+        log(1, 1),
+        request(gateway(1, 1, traces_http=True, wraps=False)),
+    ]
+    rows, _ = told_in_memory(requests, [0.0, 11.0])
+    assert [False, False] == [row["shadow"] for row in rows]
 
 
 @pytest.mark.parametrize("order", list(permutations(["client", "gateway", "gateway again", "client again"], 4)))

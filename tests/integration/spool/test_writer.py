@@ -14,7 +14,7 @@ from spool.identity import Identity
 from spool.log.commits import writer as writer_module
 from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
 from spool.log.duplicates import DuplicateIndex
-from spool.log.plan import Planner
+from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
 from spool.record import Record
 from tests.integration.spool.conftest import Starter

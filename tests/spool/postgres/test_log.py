@@ -27,7 +27,7 @@ from spool.postgres.log.memory import catch_up
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.log.recount import Border, border
 from spool.postgres.log.retention import PERIOD_S
-from spool.record import AI_TELEMETRY, Record
+from spool.record import AI_TELEMETRY, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import (
@@ -143,7 +143,7 @@ def _report(chance: random.Random, now: float) -> Submission:
         if chance.random() < 0.1:
             known_as = Identity(record.id, certain=False)
         elif chance.random() < 0.2:
-            known_as = known_as._replace(also=(bytes([chance.randrange(8)]) * 16,))
+            known_as = known_as._replace(also=tuple(bytes([each]) * 16 for each in chance.sample(range(8), 2)))
         calls.append((record, known_as))
     points = [point(chance.randrange(1000), at=now + 1) for _ in range(chance.randrange(2))]
     return submission(calls, points=points, ignored={"not_ai": chance.randrange(2)})
@@ -386,6 +386,27 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
     assert [call(1, user="ada")[0]] == await everything(other)
     await add(other, call(1, team="search"))
     assert 1 == (await topic_terms(one))["amended_late"]
+
+
+async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: MovedClock) -> None:
+    """Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first."""
+    nodes = [await open_log() for _ in range(3)]
+    names = (b"trace-and-moment", b"call-and-moment-")
+    for number, node in enumerate(nodes[:2]):
+        record, known_as = call(number)
+        await add(node, (record, known_as._replace(also=(names[number],))))
+    record, known_as = call(2, user="ada")
+    await add(nodes[2], (record, known_as._replace(also=names)))
+    for number, team in enumerate(["search", "other"]):
+        await add(nodes[number], call(1, team=team))  # known by the id of the shadow
+    clock.move(11)
+    for node in nodes:
+        await node.follow()
+        first, second = await everything(node)
+        assert call(0, user="ada", team="search", also=names[0] + call(2)[0].id)[0] == first
+        assert isinstance(second, Inference)
+        assert (call(0)[0].id, True) == (second.counted_by, second.shadow)
+    await assert_books_balance(nodes[0])
 
 
 async def test_a_start_under_which_a_period_goes_knows_its_calls(

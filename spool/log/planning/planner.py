@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
 
-from spool.errors import KeyEnded, KeyReused, Stale
 from spool.identity import Identity
 from spool.log import books, duplicates
-from spool.log.amendments import PRICED_BY, amended, disagree, missing
 from spool.log.books import Terms
-from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, IN_A_RUN, DuplicateIndex, hours_of
-from spool.log.event_types import EventSum, types_of
+from spool.log.event_types import types_of
 from spool.log.expectations import stale
-from spool.log.partial_reports import PartialReport
-from spool.log.values import CounterPoint, Receipt, Submission
+from spool.log.planning.known_calls import KnownCalls
+from spool.log.planning.plan import Plan, PlanReader
+from spool.log.values import CounterPoint, Submission
 from spool.record import (
     AI_TELEMETRY,
     NS,
@@ -39,66 +35,7 @@ from spool.registry.shared.bearers import ended
 
 MOST_NAMES = 64  # that are kept with a record
 
-Answer = Receipt | Stale  # what becomes of a submission
-
-_STALE = "what this was made from was changed meanwhile: nothing of it was kept"
-_ENDED = "the key of this submission was deleted, disabled or replaced meanwhile: nothing of it was kept"
-_REUSED = "the idempotency key of this submission stands for another body: nothing of it was kept"
 _source = attrgetter("source")
-
-
-class PlanReader(Protocol):
-    """What a plan reads of what is already kept."""
-
-    def record(self, topic: str, number: int) -> Record | None:
-        """A kept record with its amendments; None when it is gone or damaged."""
-        ...
-
-    def series(self, series: bytes) -> SeriesState | None: ...
-
-    def partial_report(self, key: bytes) -> int:
-        """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
-        ...
-
-
-@dataclass(kw_only=True)
-class Plan:
-    """Everything that one commit writes."""
-
-    at: float
-    first: dict[str, int]  # by topic: the first number that this commit gives
-    records: dict[str, list[Record]] = field(default_factory=dict)
-    amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    series: dict[bytes, SeriesState] = field(default_factory=dict)
-    partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)  # None: it waits no more
-    conflicts: Conflicts = field(default_factory=Conflicts)
-    unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    event_types: dict[str, EventSum] = field(default_factory=dict)
-    heard: set[bytes] = field(default_factory=set)  # who told calls
-    stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
-    ended: set[int] = field(default_factory=set)  # those among them whose key has ended
-    reused: set[int] = field(default_factory=set)  # those among them whose idempotency key stands for another body
-    submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
-    observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
-    hours: list[int] = field(default_factory=list)  # of the new ids, in their order
-
-    def next_numbers(self) -> dict[str, int]:
-        return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
-
-    def sums(self) -> Counter[tuple[str, str]]:
-        return books.totals(self.submissions)
-
-    def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
-        rest = iter(receipts)
-        places = range(len(receipts) + len(self.stale))
-        return [self._refusal(place) if place in self.stale else next(rest) for place in places]
-
-    def _refusal(self, place: int) -> Stale:
-        if place in self.reused:
-            return KeyReused(_REUSED)
-        return KeyEnded(_ENDED) if place in self.ended else Stale(_STALE)
 
 
 def check(submission: Submission) -> None:
@@ -194,8 +131,6 @@ class _Work:
         self._plan = plan
         self._reader = reader
         self._submission = submission
-        self._amends = amends
-        self._open_from = closed_below.get(topic, 1)
         self._records = plan.records.setdefault(topic, [])
         self._first = plan.first.setdefault(topic, 1)
         self._now_ns = int(plan.at * NS)
@@ -210,6 +145,7 @@ class _Work:
             before=list(submission.before),
             left_out=submission.left_out,
         )
+        self._known = KnownCalls(index, plan, reader, closed_below, submission, self._terms, amends=amends)
 
     def run(self, *, is_known: bool) -> None:
         """`is_known`: the whole request was kept before."""
@@ -254,9 +190,9 @@ class _Work:
             if place is None and (lookups or also):
                 place = self._near(identity)
             if place is None and links:
-                place = self._other_side(links, near)
+                place = self._known.other_side(links, near)
             if place is None and joins:
-                record, place = self._joined(record, joins)
+                record, place = self._known.joined(record, joins)
             if place is None:
                 place = of_topic + step * (first + len(records))  # `duplicates.place`, without a call
                 ids[id] = place
@@ -265,7 +201,7 @@ class _Work:
                 if (also or links or joins) and isinstance(record, Inference):
                     record.also = b"".join(identity.names)
             else:
-                self._known(record, place)
+                place = self._known.report(record, identity, place, near)
             if (also or links or joins) and place != IN_A_RUN:
                 self._remember_names(record, identity, place, hour)
 
@@ -298,11 +234,11 @@ class _Work:
                 self._plan.hours.append(hour)
                 more.append(name)
         topic, number = duplicates.place_of(place)
-        if more and self._may_amend(topic, number):  # a start finds them with the record
-            known = self._record(topic, number)
+        if more and self._known.may_amend(topic, number):  # a start finds them with the record
+            known = self._known.record(topic, number)
             if isinstance(known, Inference) and known is not record:
                 names = (known.also or b"") + b"".join(more)
-                self._amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
+                self._known.amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
 
     def _near(self, identity: Identity) -> int | None:
         """The place of the same call in this commit, by another of its names."""
@@ -311,88 +247,6 @@ class _Work:
             if place is not None:
                 return place
         return None
-
-    def _other_side(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
-        """The place of a call that its other side told, where nobody on this side has told it."""
-        for own, other in links:
-            if self._place(own, hours) is None and (place := self._place(other, hours)) is not None:
-                return place
-        return None
-
-    def _joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
-        """The record and the place of the open one that it joins; with what a closed one tells of it, and no place."""
-        for name in names:
-            id = self._index.id_of(name)
-            place = self._plan.ids.get(id, self._index.newest_place(id))
-            if place is None:
-                continue
-            topic, number = duplicates.place_of(place)
-            if self._may_amend(topic, number):
-                return record, place
-            known = self._record(topic, number)
-            if isinstance(record, Inference) and isinstance(known, Inference):
-                record = amended(record, missing(record, known))
-        return record, None
-
-    def _place(self, name: bytes, hours: Iterable[int]) -> int | None:
-        id = self._index.id_of(name)
-        place = self._plan.ids.get(id)
-        return self._index.find(Identity(name), id, hours, self._plan.at) if place is None else place
-
-    def _known(self, record: Record, place: int) -> None:
-        """A duplicate: see what it adds to the first report, and whether the two agree."""
-        self._terms.duplicates += 1
-        self._plan.observed[self._terms.topic, books.DUPLICATES, record.source] += 1
-        if place == IN_A_RUN or not isinstance(record, Inference):
-            return
-        topic, number = duplicates.place_of(place)
-        known = self._record(topic, number)
-        if known == record or not isinstance(known, Inference):  # most are the same request, sent again
-            return
-        if disagree(known, record):
-            self._terms.conflict += 1
-            self._plan.conflicts.add(topic, known, record)
-            self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
-        fields = missing(known, record)
-        if not fields:
-            return
-        self._estimate_anew(known, fields)
-        if self._may_amend(topic, number):
-            self._amend(topic, number, known, fields)
-            self._terms.amended += 1
-            self._plan.observed[topic, books.AMENDED, record.source] += 1
-        else:
-            self._terms.amended_late += 1
-            self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
-
-    def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
-        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
-        price = self._submission.price
-        if price is None or PRICED_BY.isdisjoint(fields):
-            return
-        as_it_was, as_it_is = amended(known, {}), amended(known, fields)
-        price(as_it_was)
-        if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
-            price(as_it_is)
-            fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}
-
-    def _may_amend(self, topic: str, number: int) -> bool:
-        return self._amends and topic == self._terms.topic and number >= self._open_from
-
-    def _record(self, topic: str, number: int) -> Record | None:
-        begin = self._plan.first.get(topic, 1)
-        if number >= begin:
-            return self._plan.records[topic][number - begin]
-        known = self._reader.record(topic, number)
-        fields = self._plan.amendments.get((topic, number))
-        return amended(known, fields) if fields and isinstance(known, Inference) else known
-
-    def _amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
-        begin = self._plan.first.get(topic, 1)
-        if number >= begin:  # not written yet: a copy, because the caller may send its own again
-            self._plan.records[topic][number - begin] = amended(known, fields)
-        else:
-            self._plan.amendments.setdefault((topic, number), {}).update(fields)
 
     def _deltas(self) -> Iterator[tuple[Record, Identity]]:
         """Counter points to records; those that add nothing are ignored with the reason."""

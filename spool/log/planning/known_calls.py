@@ -1,0 +1,219 @@
+"""
+What a plan does with a report of a call that is known: it amends the record, and bridges two that are one call.
+
+A report may fit two records by its names. While both are open the later one becomes a shadow of the earlier, which
+takes over what only the later one knows. Whoever finds the shadow by one of its names is led on to the record that
+counts, so names stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from spool.identity import Identity
+from spool.log import books, duplicates
+from spool.log.amendments import PRICED_BY, amended, disagree, missing
+from spool.log.books import Terms
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex
+from spool.log.planning.plan import Plan, PlanReader
+from spool.log.values import Submission
+from spool.record import Inference, Record
+
+
+class KnownCalls:
+    """
+    Of one submission in a plan. `terms` count what becomes of its reports.
+
+    Without `amends` every record is closed at once, but those of one submission are still one write.
+    """
+
+    def __init__(
+        self,
+        index: DuplicateIndex,
+        plan: Plan,
+        reader: PlanReader,
+        closed_below: Mapping[str, int],
+        submission: Submission,
+        terms: Terms,
+        *,
+        amends: bool,
+    ) -> None:
+        self._index = index
+        self._plan = plan
+        self._reader = reader
+        self._price = submission.price
+        self._terms = terms
+        self._amends = amends
+        self._open_from = closed_below.get(terms.topic, 1)
+
+    def place(self, name: bytes, hours: Iterable[int]) -> int | None:
+        """The place of the record that is known under a name."""
+        id = self._index.id_of(name)
+        place = self._plan.ids.get(id)
+        return self._index.find(Identity(name), id, hours, self._plan.at) if place is None else place
+
+    def other_side(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
+        """The place of a call that its other side told, where nobody on this side has told it."""
+        return next(self._other_sides(links, hours), None)
+
+    def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
+        """The record and the place of the open one that it joins; with what a closed one tells of it, and no place."""
+        for name in names:
+            id = self._index.id_of(name)
+            place = self._plan.ids.get(id, self._index.newest_place(id))
+            if place is None:
+                continue
+            topic, number = duplicates.place_of(place)
+            if self.may_amend(topic, number):
+                return record, place
+            known = self.record(topic, number)
+            if isinstance(record, Inference) and isinstance(known, Inference):
+                record = amended(record, missing(record, known))
+        return record, None
+
+    def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
+        """
+        See what a report adds to the record at a place, and whether the two agree.
+
+        Returns the place of the record that has the call.
+        """
+        self._terms.duplicates += 1
+        self._plan.observed[self._terms.topic, books.DUPLICATES, record.source] += 1
+        if place == IN_A_RUN or not isinstance(record, Inference):
+            return place
+        if identity.also or identity.links:
+            place = self._bridged(record, identity, self._counting(place), hours)
+        known = self._at(place)
+        if known == record:  # most are the same request, sent again
+            return place
+        if isinstance(known, Inference) and known.counted_by is not None:
+            place = self._counting(place)
+            known = self._at(place)
+        if not isinstance(known, Inference):
+            return place
+        topic, number = duplicates.place_of(place)
+        fields = self._compared(topic, known, record)
+        if not fields:
+            return place
+        if self.may_amend(topic, number):
+            self.amend(topic, number, known, fields)
+            self._terms.amended += 1
+            self._plan.observed[topic, books.AMENDED, record.source] += 1
+        else:
+            self._terms.amended_late += 1
+            self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
+        return place
+
+    def may_amend(self, topic: str, number: int) -> bool:
+        return self._amends and topic == self._terms.topic and number >= self._open_from
+
+    def record(self, topic: str, number: int) -> Record | None:
+        """A record as it is by now."""
+        begin = self._plan.first.get(topic, 1)
+        if number >= begin:
+            return self._plan.records[topic][number - begin]
+        known = self._reader.record(topic, number)
+        fields = self._plan.amendments.get((topic, number))
+        return amended(known, fields) if fields and isinstance(known, Inference) else known
+
+    def _at(self, place: int) -> Record | None:
+        return None if place == IN_A_RUN else self.record(*duplicates.place_of(place))
+
+    def amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
+        begin = self._plan.first.get(topic, 1)
+        if number >= begin:  # not written yet: a copy, because the caller may send its own again
+            self._plan.records[topic][number - begin] = amended(known, fields)
+        else:
+            self._plan.amendments.setdefault((topic, number), {}).update(fields)
+
+    # -- two records of one call -----------------------------------------------------------------------------------
+
+    def _counting(self, place: int) -> int:
+        """The place of the record that counts: of one that was bridged, that is an earlier one."""
+        while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
+            id = self._index.id_of(known.counted_by)
+            earlier = self._plan.ids.get(id) or self._index.newest_place(id) or IN_A_RUN
+            if earlier >= place:  # it is not kept here
+                break
+            place = earlier
+        return place
+
+    def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
+        """The place of the one record that a report fits, once all that it fits are one; else the place as it is."""
+        if record.shadow or place == IN_A_RUN:
+            return place
+        fitting = {place, *map(self._counting, self._fitting(identity, hours))} - {IN_A_RUN}
+        calls = sorted(each for each in fitting if self._is_call(each))
+        if len(calls) < 2:
+            return place
+        first, *others = calls
+        for later in others:
+            if self._bridge(first, later):
+                self._terms.bridged += 1
+                self._plan.observed[self._terms.topic, books.BRIDGED, record.source] += 1
+            else:
+                self._terms.bridged_late += 1
+                self._plan.observed[self._terms.topic, books.BRIDGED_LATE, record.source] += 1
+                return place
+        return first
+
+    def _fitting(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
+        """The places that exact names lead to, and the other side of the call; not those that a step of time does."""
+        for name in (identity.id, *identity.also):
+            if (found := self.place(name, hours)) is not None:
+                yield found
+        yield from self._other_sides(identity.links, hours)
+
+    def _other_sides(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> Iterator[int]:
+        """Of each side that the report is the first to tell, the call on the other side: one, also of many names."""
+        told = set()
+        for own, other in links:
+            if own in told or self.place(own, hours) is not None:
+                continue
+            if (found := self.place(other, hours)) is not None:
+                told.add(own)
+                yield found
+
+    def _is_call(self, place: int) -> bool:
+        """Whether it is the place of a call that counts."""
+        known = self._at(place)
+        topic, _ = duplicates.place_of(place)
+        return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
+
+    def _bridge(self, first: int, later: int) -> bool:
+        """Make a record the shadow of an earlier one; False if that one is closed."""
+        topic, number = duplicates.place_of(first)
+        _, later_number = duplicates.place_of(later)
+        is_open = self.may_amend(topic, number)
+        if not is_open and number < self._terms.first:
+            return False
+        known, other = self._at(first), self._at(later)
+        assert isinstance(known, Inference)
+        assert isinstance(other, Inference)
+        fields = self._compared(topic, known, other)
+        if fields and is_open:
+            self.amend(topic, number, known, fields)
+        self.amend(topic, later_number, other, {"shadow": True, "counted_by": known.id})
+        return True
+
+    def _compared(self, topic: str, known: Inference, record: Inference) -> dict[str, Any]:
+        """What a report adds to a record; whether the two agree is counted."""
+        if disagree(known, record):
+            self._terms.conflict += 1
+            self._plan.conflicts.add(topic, known, record)
+            self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
+        fields = missing(known, record)
+        if fields:
+            self._estimate_anew(known, fields)
+        return fields
+
+    def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
+        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
+        if self._price is None or PRICED_BY.isdisjoint(fields):
+            return
+        as_it_was, as_it_is = amended(known, {}), amended(known, fields)
+        self._price(as_it_was)
+        if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
+            self._price(as_it_is)
+            fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}

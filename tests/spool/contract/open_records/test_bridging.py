@@ -1,0 +1,236 @@
+"""The contract of reports that fit two records: while both are open, the later one becomes a shadow of the earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import spool.sqlite
+from spool.identity import Identity
+from spool.record import AI_TELEMETRY, Inference, Record, as_json
+from spool.settings import SpoolSettings
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.disk import killed
+from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+BY_TRACE, BY_CALL = b"trace-and-moment", b"call-and-moment-"
+Report = tuple[Record, Identity]
+
+
+def report(number: int, *also: bytes, **fields: Any) -> Report:
+    record, known_as = call(number, **fields)
+    return record, known_as._replace(also=also)
+
+
+def linked(number: int, *links: tuple[bytes, bytes], **fields: Any) -> Report:
+    record, known_as = call(number, **fields)
+    return record, known_as._replace(links=links)
+
+
+TRACE = report(1, BY_TRACE, user="ada")
+CALL = report(2, BY_CALL, team="search")
+BOTH = report(3, BY_TRACE, BY_CALL, session="s-1")
+
+
+def counted(records: Sequence[Record | None]) -> list[Record | None]:
+    return [record for record in records if record is not None and not record.shadow]
+
+
+def in_every_order(*reports: Report) -> list[tuple[Report, ...]]:
+    """Each order of calls of its own, told by the same reports."""
+    orders = []
+    for number, order in enumerate(permutations(reports), start=1):
+        own = bytes([number])
+        orders.append(tuple(call_again(one, own) for one in order))
+    return orders
+
+
+def call_again(one: Report, own: bytes) -> Report:
+    """The same report of another call."""
+    record, known_as = one
+    assert isinstance(record, Inference)
+    also = tuple(own + name for name in known_as.also)
+    links = tuple((own + mine, own + other) for mine, other in known_as.links)
+    id = own * 4 + record.id[4:]
+    return replace(record, id=id), known_as._replace(id=id, also=also, links=links)
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_three_reports_are_one_call_in_every_order(open_spool: Opener, clock: MovedClock, together: bool) -> None:
+    """One knows it by its trace, one by its call id, one by both: what is counted has what the three know."""
+    log = (await open_spool(hold=10)).log
+    orders = in_every_order(TRACE, CALL, BOTH)
+    for order in orders:
+        for group in [order] if together else [[one] for one in order]:
+            await add(log, *group)
+            clock.move(1.5)
+        for one in order:  # whatever comes again adds nothing
+            await add(log, one)
+    clock.move(11)
+
+    found = counted(await everything(log))
+    assert [order[0][0].id for order in orders] == [record.id for record in found if record is not None]
+    told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
+    assert {("ada", "search", "s-1")} == told
+    terms = await topic_terms(log)
+    assert (8, 2) == (terms["accepted"], terms["bridged"])  # of the two orders in which what fits both comes last
+    assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
+    await assert_books_balance(log)
+
+
+async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: MovedClock) -> None:
+    """He answers the one and makes the call to the other, whoever comes last."""
+    log = (await open_spool(hold=10)).log
+    caller = linked(1, (b"made", b"answered"), user="ada")
+    between = linked(2, (b"made on", b"answered on"), (b"answered", b"made"))
+    answerer = linked(3, (b"answered on", b"made on"), team="search")
+    orders = in_every_order(caller, between, answerer)
+    for order in orders:
+        for one in order:
+            await add(log, one)
+    clock.move(11)
+    found = counted(await everything(log))
+    assert [("ada", "search")] * 6 == [(one.user, one.team) for one in found if isinstance(one, Inference)]
+
+
+async def test_the_shadow_says_who_counts_it(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
+    """It stays as it was told, under its own id; what it disagrees on is a conflict."""
+    log = (await open_spool(hold=10)).log
+    await add(log, TRACE)
+    await add(log, report(2, BY_CALL, input_tokens=7, source="kong"))
+    await add(log, report(3, BY_TRACE, BY_CALL, source="litellm"))
+    clock.move(11)
+
+    first, second = await everything(log)
+    assert isinstance(first, Inference)
+    assert isinstance(second, Inference)
+    assert (100, False, None) == (first.input_tokens, first.shadow, first.counted_by)
+    assert (7, True, first.id) == (second.input_tokens, second.shadow, second.counted_by)
+    assert first.id.hex() == as_json(second)["counted_by"]
+    assert "counted_by" not in as_json(first)
+    assert 1 == observed.terms["bridged", "litellm"]
+    assert 1 == observed.terms["conflict", "otel/kong"]
+
+
+async def test_a_third_report_after_the_hold_changes_nothing(
+    open_spool: Opener, clock: MovedClock, observed: Observed
+) -> None:
+    """Both were read by others: two calls, and it is counted that they are one."""
+    log = (await open_spool(hold=10)).log
+    await add(log, TRACE)
+    clock.move(6)
+    await add(log, CALL)
+    clock.move(5)  # the first is closed, the second is open
+    await add(log, BOTH)
+    clock.move(11)
+
+    found = await everything(log)
+    assert [False, False] == [record.shadow for record in found if record is not None]
+    terms = await topic_terms(log)
+    assert (2, 0, 1) == (terms["accepted"], terms.get("bridged", 0), terms["bridged_late"])
+    assert 1 == observed.terms["bridged_late", "otel"]
+    await assert_books_balance(log)
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
+    """Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing."""
+    log = (await open_spool(hold=0)).log
+    for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
+        await add(log, *group)
+    assert (1 if together else 2) == len(counted(await everything(log)))
+    terms = await topic_terms(log)
+    assert (int(together), int(not together)) == (terms.get("bridged", 0), terms.get("bridged_late", 0))
+    await assert_books_balance(log)
+
+
+async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -> None:
+    """Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it."""
+    log = (await open_spool(hold=10)).log
+    names = [bytes([number]) * 16 for number in range(4)]
+    for number in range(4):
+        await add(log, report(number, names[number]))
+    await add(log, report(10, names[2], names[3]))
+    await add(log, report(11, names[1], names[2]))
+    await add(log, report(12, names[0], names[3]))
+    await add(log, report(3, names[3], user="ada"))
+    await add(log, report(13, names[3], team="search"))
+    clock.move(11)
+    (found,) = counted(await everything(log))
+    assert isinstance(found, Inference)
+    assert (call(0)[0].id, "ada", "search") == (found.id, found.user, found.team)
+    assert 3 == (await topic_terms(log))["bridged"]
+    await assert_books_balance(log)
+
+
+@pytest.mark.parametrize("last", ["answered 1", "answered 2"])
+async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
+    """A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them."""
+    log = (await open_spool(hold=10)).log
+    made, answered = (b"made", b"answered"), (b"answered", b"made")
+    logs = {name: bytes([number]) * 16 for number, name in enumerate(["answered 1", "answered 2"])}
+    await add(log, linked(1, made))
+    for number, by_log in enumerate(logs.values(), start=2):
+        await add(log, report(number, by_log))
+    for number, name in enumerate(sorted(logs, key=lambda name: name == last), start=4):
+        record, known_as = report(number, logs[name])
+        for _ in range(2):
+            await add(log, (record, known_as._replace(links=(answered,))))
+    clock.move(11)
+    assert 2 == len(counted(await everything(log)))
+    assert 1 == (await topic_terms(log))["bridged"]
+
+
+async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, clock: MovedClock) -> None:
+    """A report that may be the other side of two, by the neighbouring steps of its end, is that of one."""
+    log = (await open_spool(hold=10)).log
+    for number, own in enumerate((b"log 1", b"log 2")):
+        await add(log, linked(number, (own, b"span 1"), (own, b"span 2")))
+    await add(log, linked(3, (b"span 1", b"log 1"), (b"span 1", b"log 2")))
+    clock.move(11)
+    assert 2 == len(counted(await everything(log)))
+
+
+async def test_a_report_of_a_source_that_does_not_count_joins_nothing(open_spool: Opener, clock: MovedClock) -> None:
+    """Nor is a shadow that was kept as one joined to a call."""
+    log = (await open_spool(hold=10)).log
+    await add(log, TRACE)
+    await add(log, report(2, BY_CALL, shadow=True))
+    await add(log, BOTH)
+    await add(log, report(5, b"n" * 16))
+    await add(log, report(6, BY_TRACE, b"n" * 16, shadow=True))
+    clock.move(11)
+    assert 0 == (await topic_terms(log)).get("bridged", 0)
+    assert 2 == len(counted(await everything(log)))
+
+
+@pytest.mark.parametrize("at", range(4))
+async def test_a_bridge_outlives_a_kill(tmp_path: Path, clock: MovedClock, at: int) -> None:
+    """Killed after any of four reports, the log knows the same names, also those of the shadow."""
+    settings, directory = SpoolSettings(hold=10), tmp_path / "data"
+    open_spools = [await spool.sqlite.open_spool(directory, settings=settings, clock=clock)]
+    for number, one in enumerate([TRACE, CALL, BOTH, report(2, BY_CALL, device="laptop")]):
+        await add(open_spools[-1].log, one)
+        if number == at:
+            directory = killed(directory, tmp_path / "copy")
+            open_spools.append(await spool.sqlite.open_spool(directory, settings=settings, clock=clock))
+    log = open_spools[-1].log
+    await add(log, report(9, BY_CALL, region="global"))
+    clock.move(11)
+    (found,) = counted(await everything(log))
+    assert isinstance(found, Inference)
+    assert ("ada", "search", "s-1", "laptop", "global") == (
+        found.user, found.team, found.session, found.device, found.region,
+    )  # fmt: skip
+    assert 2 == log.next_number(AI_TELEMETRY) - 1
+    await assert_books_balance(log)
+    for one_spool in open_spools:
+        await one_spool.close()
