@@ -277,6 +277,8 @@ OPERATOR_ADDRESSES = (
 
     _call("GET", "/statement-pulls", VIEW_COSTS, statements.list_pulls, "List the reports that are pulled",
           lists=statements.PULLS),
+    _call("GET", "/final-costs", VIEW_COSTS, statements.list_final_costs, "List who is asked for final costs of calls",
+          lists=statements.FINAL_COSTS),
     _call("POST", "/statement-pulls", MODIFY_BILLING, statements.pull_statements, "Pull reports now",
           takes=statements.StatementPull),
 

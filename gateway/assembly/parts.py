@@ -23,6 +23,7 @@ from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
+from gateway.assembly.final_costs import final_cost_puller
 from gateway.assembly.limits import role_limits, shares
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
 from gateway.assembly.statements import statement_puller
@@ -339,9 +340,14 @@ class Assembler:
         *,
         version: str,
         urls: Callable[[], Urls],
+        intake: Intake | None = None,
     ) -> OperatorServices:
         config, storage = self.config, self.storage
         host, _ = split_address(operator_listen(config.server) or config.server.listen)
+
+        def prices() -> PriceBook:
+            return PriceBook.load(self.config.prices) if intake is None else intake.prices
+
         return OperatorServices(
             log=storage.log,
             deliveries=storage.deliveries,
@@ -383,6 +389,7 @@ class Assembler:
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,
             statement_puller=statement_puller(storage, self.clock, lambda: self.config, self.stack),
+            final_costs=final_cost_puller(storage, self.clock, lambda: self.config, self.stack, prices),
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),
             reconciler=reconciler(storage, self.clock, lambda: self.config),

@@ -120,7 +120,7 @@ async def _assemble(
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
     routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
-    operators = assembler.operator_services(access, billing, routes, version=version, urls=urls)
+    operators = assembler.operator_services(access, billing, routes, version=version, urls=urls, intake=intake)
     await _load_allocation(operators)
     publisher = assembler.publisher(deposits)
     exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets, operators.reconciler)
@@ -145,6 +145,8 @@ async def _assemble(
         alone["insights"] = inspector(operators).run
         if operators.statement_puller is not None:
             alone["statements"] = operators.statement_puller.run
+        if operators.final_costs is not None:
+            alone["final costs"] = operators.final_costs.run
         alone["recommendations"] = operators.require_adviser().run
         if assembler.notifier is not None:
             alone["notifications"] = assembler.notifier.run

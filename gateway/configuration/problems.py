@@ -13,6 +13,7 @@ from exporters.notifications import catalogue as notifications
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from gateway.configuration.sections import (
+    FINAL_COST_SELLERS,
     PULLED_SOURCES,
     Assignment,
     Config,
@@ -99,6 +100,18 @@ def problems(config: Config) -> Iterator[str]:
             yield f"{shown}.account is required: the name of your organization at GitHub"
         if pull.days > MOST_PULL_DAYS:
             yield f"{shown}.days must be at most {MOST_PULL_DAYS}"
+    sellers: set[str] = set()
+    for place, seller in enumerate(config.final_costs.seller):
+        shown = f"final_costs.seller[{place}]"
+        if seller.name in sellers:
+            yield f"{shown}.name is there already: each seller is asked with one key"
+        sellers.add(seller.name)
+        yield from one_of(f"{shown}.name", seller.name, FINAL_COST_SELLERS)
+        if seller.key_file is None:
+            yield f"{shown}.key_file is required: the file with a key of your account there"
+        yield from url(f"{shown}.base_url", seller.base_url)
+        if any(mark in seller.base_url for mark in "?#"):
+            yield f"{shown}.base_url must be an address alone, without a query or a fragment: the key is a file"
     for place, owner in enumerate(config.reconciliation.owner):
         if not (owner.provider and owner.billed):
             yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"

@@ -32,6 +32,7 @@ from gateway.configuration.sections import (
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
+from gateway.final_costs.puller import FinalCostPuller
 from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
@@ -230,6 +231,7 @@ class OperatorServices:
     adviser: Adviser | None = None
     reconciler: Reconciler | None = None
     statement_puller: StatementPuller | None = None
+    final_costs: FinalCostPuller | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     copy: Callable[[Path], Awaitable[None]] | None = None
     connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))

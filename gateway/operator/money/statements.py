@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.errors import Refusal
+from gateway.final_costs.puller import PAUSED, RUNNING, SellerState
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -99,6 +100,38 @@ PULLS: List[PullState] = List(
     default_sort=("name", "asc"),
     filters={"source": Filter(values=lambda row: (row.source,)), "state": Filter(values=lambda row: (row.state,))},
 )
+
+
+def _shown_seller(state: SellerState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "state": state.state,
+        "reason": state.reason,
+        "waiting": state.waiting,
+        "in_time": state.in_time,
+        "late": state.late,
+        "late_cost": state.late_cost,
+        "late_estimate": state.late_estimate,
+        "unanswered": state.unanswered,
+        "left_out": state.left_out,
+        "last_answer": moment(state.last_answer),
+        "next_at": moment(state.next_at),
+    }
+
+
+FINAL_COSTS: List[SellerState] = List(
+    root="final_costs",
+    show=_shown_seller,
+    identity=Sort(value=lambda row: row.name),
+    sorts={"name": Sort(value=lambda row: row.name)},
+    default_sort=("name", "asc"),
+    filters={"state": Filter(values=lambda row: (row.state,), valid_values=(RUNNING, PAUSED))},
+)
+
+
+async def list_final_costs(request: OperatorRequest[None]) -> Result:
+    puller = request.services.final_costs
+    return await request.list(FINAL_COSTS, MemoryRows([] if puller is None else list(await puller.states())))
 
 
 async def list_statements(request: OperatorRequest[None]) -> Result:
