@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UnsetType
 
-from gateway.resources.declaration import changes_of, item_of, one_of, words
+from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
 from spool.registry.budgets import MAX_ALERTS, MAX_CHANNELS, MAX_NAME, MAX_PERCENT, MAX_PLANNED
 
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
@@ -55,17 +55,33 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         dict[str, YesNo],
         words(f"Thresholds by what was spent: at most {MAX_ALERTS} percents of the amount, up to {MAX_PERCENT}."),
     ] = {}
-    cost_type: Annotated[Literal["real_cost"], words("What the calls cost; there is no other.")] = "real_cost"
-    granularity: Annotated[Granularity | None, words("How long a period is; monthly, unless the plan says it.")] = None
-    default_amount: Annotated[str | int | None, words("Of every period that the plan does not name.")] = None
-    time_zone: Annotated[str, words("Whose midnights begin a period; whole hours from UTC.")] = "UTC"
-    measure: Annotated[Measure, words("What counts.")] = "cost"
-    per: Annotated[str | None, words("A dimension: each of its values has the whole amount.")] = None
+    cost_type: Annotated[
+        Literal["real_cost"], words("What the calls cost; there is no other."), Option(is_by_hand=True)
+    ] = "real_cost"
+    granularity: Annotated[
+        Granularity | None,
+        words("How long a period is; monthly, unless the plan says it."),
+        Option("--every", help="How long a period is; default: monthly."),
+    ] = None
+    default_amount: Annotated[
+        str | int | None,
+        words("Of every period that the plan does not name."),
+        Option("--amount", help="Of every period that --plan does not name: dollars, tokens or calls."),
+    ] = None
+    time_zone: Annotated[
+        str, words("Whose midnights begin a period, UTC by default; whole hours from UTC."), Option("--tz")
+    ] = "UTC"
+    measure: Annotated[Measure, words("What counts; cost by default.")] = "cost"
+    per: Annotated[
+        str | None, words("A dimension: each of its values has the whole amount."), Option(metavar="DIMENSION")
+    ] = None
     forecast_alerts: Annotated[
         dict[str, YesNo], words(f"Thresholds by what the period will come to; at most {MAX_ALERTS} percents.")
     ] = {}
     channels: Annotated[
-        list[str], words(f"Where alerts go, at most {MAX_CHANNELS}; none: where the view says, else everywhere.")
+        list[str],
+        words(f"Where alerts go, at most {MAX_CHANNELS}; none: where the view says, else everywhere."),
+        Option("--channel", "NAME", help="Where alerts go."),
     ] = []
     silence: Annotated[Silence | None, words("Until when crossings are shown and not sent, and why.")] = None
 

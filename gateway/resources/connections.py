@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.resources.declaration import changes_of, item_of, one_of, words
+from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 
 
@@ -20,14 +20,24 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream."""
 
     name: Annotated[str, words(f"Unique among connections, whatever the case: 1 to {MAX_NAME} printable characters.")]
-    cloud_provider: Annotated[str, words(f"Whose billing data it takes: 1 to {MAX_TEXT} printable characters.")]
-    expected_ingest_rate: Annotated[float | None, words("Kept and shown: a number from 0 to 1e15.")] = None
-    is_enabled: Annotated[bool, words("Whether it takes drops.")] = True
+    cloud_provider: Annotated[
+        str,
+        words(f"Whose billing data it takes: 1 to {MAX_TEXT} printable characters."),
+        Option("--provider", help="Whose bill it is, such as MongoDB."),
+    ]
+    expected_ingest_rate: Annotated[
+        float | None, words("A number of the service's own, from 0 to 1e15: kept and shown.")
+    ] = None
+    is_enabled: Annotated[bool, words("Whether it takes drops."), Option(is_by_hand=True)] = True
     s3_bucket_info: Annotated[
         BucketInfo | None, words("Where the provider leaves its files; kept and shown, and not read.")
     ] = None
-    connection_id: Annotated[str | None, words("An id that senders have already; a new one, unless given.")] = None
-    upstream_connection_id: Annotated[str, words("The id that it has upstream; its own, unless given.")] = ""
+    connection_id: Annotated[
+        str | None, words("An id that senders have already; a new one, unless given."), Option(is_by_hand=True)
+    ] = None
+    upstream_connection_id: Annotated[
+        str, words("The id that it has upstream; its own, unless given."), Option("--upstream-id")
+    ] = ""
 
 
 ConnectionChanges = changes_of(

@@ -8,10 +8,26 @@ the command. An answer has the declared fields and no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """
+    How a command states a field, where it is not `--FIELD` with the field's words as its help.
+
+    `is_by_hand`: the command has a way of its own.
+    """
+
+    name: str = ""
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    is_by_hand: bool = False
 
 
 def words(text: str) -> msgspec.Meta:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.resources.declaration import changes_of, item_of, one_of, words
-from spool.registry.roles import IS, MAX_DESCRIPTION, MAX_NAME
+from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME
 
 
 class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -26,16 +27,32 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     name: Annotated[str, words(f"Unique among roles, whatever the case: 1 to {MAX_NAME} printable characters.")]
-    data_access: Annotated[str, words("Which calls its members see: `full`, `limited` or `none`.")]
-    description: Annotated[str, words(f"At most {MAX_DESCRIPTION} printable characters.")] = ""
+    data_access: Annotated[
+        str,
+        words("Which calls its members see: `full`, `limited` or `none`."),
+        Option(choices=DATA_ACCESS, help="Which calls it shows; limited by --where."),
+    ]
+    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = ""
     filters: Annotated[
         list[FilterOfRole],
         words("What a call must have, all of them; `roles.max_filters` and `roles.max_values` bound them."),
     ] = []
-    cost_types: Annotated[list[str], words("Empty: a role shows every cost type.")] = []
-    permission_sets: Annotated[list[str], words("What its members may do, by the ids of permission sets.")] = []
-    members: Annotated[list[str], words("E-mail addresses, with groups at most `roles.max_members`.")] = []
-    groups: Annotated[list[str], words("Groups of the OpenID provider.")] = []
+    cost_types: Annotated[list[str], words("Empty: a role shows every cost type."), Option(is_by_hand=True)] = []
+    permission_sets: Annotated[
+        list[str],
+        words("What its members may do, by the ids of permission sets."),
+        Option("--permission-set", choices=tuple(PERMISSION_SETS), help="What it allows."),
+    ] = []
+    members: Annotated[
+        list[str],
+        words("E-mail addresses, with groups at most `roles.max_members`."),
+        Option("--member", "EMAIL", help="Who has it."),
+    ] = []
+    groups: Annotated[
+        list[str],
+        words("Groups of the OpenID provider."),
+        Option("--group", "GROUP", help="A group of the OpenID provider that has it."),
+    ] = []
 
 
 RoleChanges = changes_of(

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.resources.declaration import changes_of, item_of, one_of, words
+from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.ranges import RANGES
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
 Values = list[str | None]  # null is the unknown value
@@ -49,7 +51,9 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             f" {MAX_VALUE} characters; an empty filter lets everything pass."
         ),
     ]
-    principal_dimension: Annotated[str, words("The dimension that the view is mainly about.")]
+    principal_dimension: Annotated[
+        str, words("The dimension that the view is mainly about."), Option("--principal", "DIMENSION")
+    ]
     connections: Annotated[
         Notified, words("Where its news goes. `notify` names channels of the configuration; the rest is kept.")
     ] = msgspec.field(default_factory=Notified)
@@ -57,10 +61,18 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         AnomalySettings,
         words(f"Whether days that cost far more are reported, and from which growth on: 1 to {MAX_PERCENT} percent."),
     ] = msgspec.field(default_factory=AnomalySettings)
-    granularity: Annotated[str, words("A row of its reports for each period, or `total`.")] = "total"
-    group_by: Annotated[list[str], words(f"At most {MAX_GROUPS} dimensions that its reports group by.")] = []
-    cost_type: Annotated[str, words("The money that its reports show.")] = "real_cost"
-    range: Annotated[str, words("The time that its reports cover.")] = "mtd"
+    granularity: Annotated[
+        str,
+        words("A row of its reports for each period, or `total`."),
+        Option("--per", choices=(TOTAL, *GRANULARITIES), help="A line of its reports for each period."),
+    ] = TOTAL
+    group_by: Annotated[
+        list[str], words(f"At most {MAX_GROUPS} dimensions that its reports group by."), Option("--by", "DIMENSION")
+    ] = []
+    cost_type: Annotated[str, words("The money that its reports show."), Option(choices=tuple(COST_TYPES))] = (
+        "real_cost"
+    )
+    range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
 
 
 ViewChanges = changes_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,36 +10,26 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
-from gateway.cli.parameters import Choice, conditions
-from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import DATA_ACCESS, EXCEPT, FULL, IS, LIMITED, NO_DATA
+from gateway.cli.parameters import conditions
+from gateway.resources.roles import NewRole
+from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
 
 COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")
 
-_OPTIONS = (
-    click.option("--description", help="What it is for."),
-    click.option("--data-access", type=Choice(DATA_ACCESS), help="Which calls it shows; limited by --where."),
-    click.option("--where", multiple=True, metavar="NAME=VALUE", help="Which calls it shows, such as team=search, or "
-                 "team!=search for all but these; may repeat. NAME= is what has no value there."),
-    click.option("--permission-set", "permission_sets", multiple=True, type=Choice(tuple(PERMISSION_SETS)),
-                 help="What it allows; may repeat."),
-    click.option("--member", "members", multiple=True, metavar="EMAIL", help="Who has it; may repeat."),
-    click.option("--group", "groups", multiple=True, metavar="GROUP",
-                 help="A group of the OpenID provider that has it; may repeat."),
-)  # fmt: skip
+_where = click.option(
+    "--where",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Which calls it shows, such as team=search, or team!=search for all but these; may repeat. NAME= is what has"
+    " no value there.",
+)
 
 
 @click.group()
 def roles() -> None:
     """Create, list, change, preview and delete roles of people."""
-
-
-def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that say what a role is."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 list_command(
@@ -78,8 +68,8 @@ def show(client: OperatorClient, role: str, as_json: bool) -> None:
 
 
 @roles.command()
-@click.option("--name", required=True, help="Unique.")
-@_described
+@described_by(NewRole, required=("name",))
+@_where
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -89,9 +79,9 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 
 @roles.command()
 @click.argument("role")
-@click.option("--name", help="The new name.")
 @click.option("--nobody", is_flag=True, help="Take it from all members and groups.")
-@_described
+@described_by(NewRole)
+@_where
 @as_json
 @with_client
 def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
@@ -127,7 +117,8 @@ def delete(client: OperatorClient, role: str, as_json: bool) -> None:
 )
 @click.option("--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account.")
 @click.option("--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name.")
-@_described
+@described_by(NewRole, without=("name",))
+@_where
 @as_json
 @with_client
 def preview(
@@ -162,22 +153,17 @@ def _new_role(**given: Any) -> dict[str, Any]:
     return body
 
 
-def _fields(
-    *, where: Sequence[str], permission_sets: Sequence[str], members: Sequence[str], groups: Sequence[str],
-    data_access: str | None, **same: str | None,
-) -> dict[str, Any]:  # fmt: skip
+def _fields(*, where: Sequence[str], **given: Any) -> dict[str, Any]:
     """The body of a request: what was given."""
-    given: dict[str, Any] = {**same, "data_access": data_access}
+    body = body_of(NewRole, given)
+    data_access = body.get("data_access")
     if where:
         if data_access not in (None, LIMITED):
             fail("--where goes with --data-access limited", 2)
-        given |= {"filters": _filters(where), "data_access": LIMITED}
+        body |= {"filters": _filters(where), "data_access": LIMITED}
     elif data_access in (FULL, NO_DATA):
-        given["filters"] = []
-    for name, words in (("permission_sets", permission_sets), ("members", members), ("groups", groups)):
-        if words:
-            given[name] = list(words)
-    return {field: value for field, value in given.items() if value is not None}
+        body["filters"] = []
+    return body
 
 
 def _filters(terms: Iterable[str]) -> list[dict[str, Any]]:

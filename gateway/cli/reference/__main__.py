@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.cli.reference import commands, configuration, http_api, json_schema
+from gateway.cli.reference import commands, configuration, fields, http_api, json_schema
 
 _LIMITS = "limits.md"
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
@@ -20,6 +20,7 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/tollhouse.schema.json": json_schema.text(),
         "reference/commands.md": commands.page(),
         "reference/http-api.md": http_api.page(),
+        "reference/fields.md": fields.page(),
         _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
     }
 

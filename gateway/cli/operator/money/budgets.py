@@ -10,7 +10,9 @@ from gateway.budgets.expansion import EXPANSIONS
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
+from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.resources.budgets import NewBudget
 from spool.registry.budget_alerts import KINDS, STATES
 from spool.registry.budgets import GRANULARITIES, MEASURES
 
@@ -18,32 +20,22 @@ COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount"
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
 
-name_option = click.option("--name", help="Unique within its view.")
-view_option = click.option("--view", metavar="VIEW", help="The view whose calls count, by its id or its name.")
-amount_option = click.option("--amount", help="Of every period that --plan does not name: dollars, tokens or calls.")
-plan_option = click.option("--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day.")
-every_option = click.option("--every", type=click.Choice(GRANULARITIES), help="How long a period is; default: monthly.")
-alert_option = click.option(
-    "--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."
-)
-forecast_option = click.option(
-    "--forecast-alert", multiple=True, type=int, metavar="PERCENT", help="By what the period will come to; may repeat."
-)
-zone_option = click.option("--tz", help="The time zone of the periods; default: UTC.")
-measure_option = click.option("--measure", type=click.Choice(MEASURES), help="What counts; default: cost.")
-per_option = click.option("--per", metavar="DIMENSION", help="Each team, user or the like has the whole amount.")
-channel_option = click.option("--channel", multiple=True, metavar="NAME", help="Where alerts go; may repeat.")
-silent_option = click.option("--silent-until", metavar="DAY", help="Until then crossings are shown and not sent.")
-reason_option = click.option("--reason", default="", help="Why it is silent.")
+_OPTIONS = (
+    click.option("--view", metavar="VIEW", help="The view whose calls count, by its id or its name."),
+    click.option("--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day."),
+    click.option("--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."),
+    click.option("--forecast-alert", multiple=True, type=int, metavar="PERCENT",
+                 help="By what the period will come to; may repeat."),
+    click.option("--silent-until", metavar="DAY", help="Until then crossings are shown and not sent."),
+    click.option("--reason", default="", help="Why it is silent."),
+)  # fmt: skip
 
 
-def _fields_options(command: Any) -> Any:
-    for option in reversed((
-        name_option, view_option, amount_option, plan_option, every_option, alert_option, forecast_option, zone_option,
-        measure_option, per_option, channel_option, silent_option, reason_option,
-    )):  # fmt: skip
+def _described(command: Any) -> Any:
+    """Gives a command the options that are written in a way of their own, and those of the fields."""
+    for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    return described_by(NewBudget)(command)
 
 
 @click.group()
@@ -64,7 +56,7 @@ def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str
 
 
 @budgets.command()
-@_fields_options
+@_described
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -96,7 +88,7 @@ def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool
 
 @budgets.command()
 @click.argument("id")
-@_fields_options
+@_described
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
@@ -162,19 +154,14 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
 
 def _body(client: OperatorClient, given: dict[str, Any]) -> dict[str, Any]:
     """The body of a request: what was given."""
-    every = given["every"]
+    view = given["view"] and client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]
+    plain = {name: value for name, value in given.items() if name != "view"}
     body: dict[str, Any] = {
-        "name": given["name"],
-        "view": given["view"] and {"id": client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]},
-        "default_amount": given["amount"],
-        "granularity": every,
-        "planned_limits": _planned(given["plan"], every or "monthly"),
+        **body_of(NewBudget, plain),
+        "view": view and {"id": view},
+        "planned_limits": _planned(given["plan"], given["granularity"] or "monthly"),
         "alerts": {str(percent): "Y" for percent in given["alert"]} or None,
         "forecast_alerts": {str(percent): "Y" for percent in given["forecast_alert"]} or None,
-        "time_zone": given["tz"],
-        "measure": given["measure"],
-        "per": given["per"],
-        "channels": list(given["channel"]) or None,
         "silence": given["silent_until"] and {"until": given["silent_until"], "reason": given["reason"]},
     }
     return {field: value for field, value in body.items() if value is not None}

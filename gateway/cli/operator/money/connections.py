@@ -9,14 +9,13 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
+from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json
+from gateway.resources.connections import NewConnection
 
 COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
 DROP_COLUMNS = ("drop_id", "month", "row_count")
 
-provider = click.option("--provider", help="Whose bill it is, such as MongoDB.")
-rate = click.option("--expected-ingest-rate", type=float, help="A number of the service's own.")
-upstream_id = click.option("--upstream-id", help="The id that the connection has upstream, if it is another one.")
 bucket = click.option(
     "--s3-bucket", metavar="ACCOUNT/BUCKET/PATH", help="Where the provider leaves its files; kept and shown alone."
 )
@@ -42,26 +41,14 @@ list_command(
 
 
 @connections.command()
-@click.option("--name", required=True, help="Unique.")
-@click.option("--provider", required=True, help="Whose bill it is, such as MongoDB.")
+@described_by(NewConnection, required=("name", "cloud_provider"))
 @click.option("--id", "given_id", help="The id that senders use already; default: a new one.")
-@rate
-@upstream_id
 @bucket
 @as_json
 @with_client
-def create(
-    client: OperatorClient,
-    name: str,
-    provider: str,
-    given_id: str | None,
-    expected_ingest_rate: float | None,
-    upstream_id: str | None,
-    s3_bucket: str | None,
-    as_json: bool,
-) -> None:
+def create(client: OperatorClient, given_id: str | None, as_json: bool, **given: Any) -> None:
     """Create a billing connection."""
-    body = _fields(name, provider, expected_ingest_rate, upstream_id, s3_bucket)
+    body = _fields(**given)
     if given_id is not None:
         body["connection_id"] = given_id
     _show(client.request("POST", "/connections", body=body), as_json)
@@ -78,27 +65,15 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 
 @connections.command()
 @click.argument("id")
-@click.option("--name", help="The new name.")
-@provider
-@rate
-@upstream_id
+@described_by(NewConnection)
 @bucket
 @as_json
 @with_client
-def edit(
-    client: OperatorClient,
-    id: str,
-    name: str | None,
-    provider: str | None,
-    expected_ingest_rate: float | None,
-    upstream_id: str | None,
-    s3_bucket: str | None,
-    as_json: bool,
-) -> None:
+def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Change a connection. Another id upstream counts for the drops that wait, too."""
-    body = _fields(name, provider, expected_ingest_rate, upstream_id, s3_bucket)
+    body = _fields(**given)
     if not body:
-        fail("say what to change: --name, --provider, --expected-ingest-rate, --upstream-id or --s3-bucket", 2)
+        fail("say what to change; tollhouse connections edit --help lists what can be", 2)
     _show(client.request("PATCH", f"/connections/{part(id)}", body=body), as_json)
 
 
@@ -151,21 +126,14 @@ def month(client: OperatorClient, id: str, month: str) -> None:
     show_json(client.request("GET", f"/connections/{part(id)}/drops/{part(month)}"))
 
 
-def _fields(
-    name: str | None, provider: str | None, rate: float | None, upstream_id: str | None, s3_bucket: str | None
-) -> dict[str, Any]:
+def _fields(*, s3_bucket: str | None, **given: Any) -> dict[str, Any]:
     """The body of a request: what was given."""
-    given: dict[str, Any] = {
-        "name": name,
-        "cloud_provider": provider,
-        "expected_ingest_rate": rate,
-        "upstream_connection_id": upstream_id,
-    }
+    body = body_of(NewConnection, given)
     if s3_bucket is not None:
         account, _, rest = s3_bucket.partition("/")
         bucket_name, _, path = rest.partition("/")
-        given["s3_bucket_info"] = {"cloud_account_id": account, "bucket_name": bucket_name, "bucket_path": path}
-    return {field: value for field, value in given.items() if value is not None}
+        body["s3_bucket_info"] = {"cloud_account_id": account, "bucket_name": bucket_name, "bucket_path": path}
+    return body
 
 
 def _show(payload: dict[str, Any], as_json: bool) -> None:

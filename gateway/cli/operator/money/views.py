@@ -10,10 +10,10 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json
-from gateway.cli.parameters import Choice, conditions
-from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
-from spool.ledger.ranges import RANGES
+from gateway.cli.parameters import conditions
+from gateway.resources.views import NewView
 from spool.registry.views import EXCLUDES
 
 COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_updated")
@@ -21,10 +21,6 @@ COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_update
 _OPTIONS = (
     click.option("--where", multiple=True, metavar="NAME=VALUE", help="What the view holds, such as team=search, or "
                  "team!=search for all but these; may repeat. NAME= is what has no value there."),
-    click.option("--by", multiple=True, metavar="DIMENSION", help="What its reports group by; may repeat."),
-    click.option("--per", type=Choice((TOTAL, *GRANULARITIES)), help="A line of its reports for each period."),
-    click.option("--range", type=Choice(RANGES), help="The time that its reports cover."),
-    click.option("--cost-type", type=Choice(tuple(COST_TYPES)), help="The money that its reports show."),
     click.option("--notify", multiple=True, metavar="CHANNEL", help="A channel that gets its news; may repeat."),
     click.option("--anomalies/--no-anomalies", default=None, help="Whether days that cost far more are reported."),
     click.option("--growth", type=click.IntRange(min=1), metavar="PERCENT",
@@ -48,15 +44,14 @@ list_command(
 
 
 def _described(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that say what a view is."""
+    """Gives a command the options that are written in a way of their own."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 @views.command()
-@click.option("--name", required=True, help="Unique.")
-@click.option("--principal", "principal_dimension", required=True, metavar="DIMENSION", help="What it is mainly about.")
+@described_by(NewView, required=("name", "principal_dimension"))
 @_described
 @as_json
 @with_client
@@ -76,9 +71,8 @@ def show(client: OperatorClient, view: str, as_json: bool) -> None:
 
 @views.command()
 @click.argument("view")
-@click.option("--name", help="The new name.")
-@click.option("--principal", "principal_dimension", metavar="DIMENSION", help="What it is mainly about.")
 @click.option("--everything", is_flag=True, help="Take its filter away.")
+@described_by(NewView)
 @_described
 @as_json
 @with_client
@@ -105,22 +99,19 @@ def delete(client: OperatorClient, view: str, as_json: bool) -> None:
 
 
 def _fields(
-    *, where: Sequence[str], by: Sequence[str], per: str | None, notify: Sequence[str], anomalies: bool | None,
-    growth: int | None, **same: str | None,
-) -> dict[str, Any]:  # fmt: skip
+    *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
+) -> dict[str, Any]:
     """The body of a request: what was given."""
-    given: dict[str, Any] = {**same, "granularity": per}
+    body = body_of(NewView, given)
     if where:
-        given["filter"] = _filter(where)
-    if by:
-        given["group_by"] = list(by)
+        body["filter"] = _filter(where)
     if notify:
-        given["connections"] = {"notify": list(notify)}
+        body["connections"] = {"notify": list(notify)}
     if growth is not None:
-        given["anomalies"] = {"threshold_type": "Percent", "threshold_value": growth, "enabled": anomalies is not False}
+        body["anomalies"] = {"threshold_type": "Percent", "threshold_value": growth, "enabled": anomalies is not False}
     elif anomalies is not None:
-        given["anomalies"] = {"enabled": anomalies}
-    return {field: value for field, value in given.items() if value is not None}
+        body["anomalies"] = {"enabled": anomalies}
+    return body
 
 
 def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:

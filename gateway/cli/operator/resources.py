@@ -1,0 +1,77 @@
+"""
+The options of a command that creates or edits a resource, made from the declaration of its fields.
+
+A field of a plain type has an option of its name, whose help are its words. What is written in another way on a command
+line (a filter, a plan) is an option of the command's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import click
+import msgspec
+
+from gateway.cli.parameters import Choice
+from gateway.resources.declaration import Option
+
+Command = Callable[..., None]
+_PLAIN = (str, int, float)
+
+
+def described_by(
+    new: type[msgspec.Struct], *, required: Collection[str] = (), without: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Gives a command the options of a resource's fields; what is not given is None, or () of many."""
+
+    def with_options(command: Command) -> Command:
+        for field in reversed(msgspec.structs.fields(new)):
+            option = None if field.name in without else _option(field.name, field.type, field.name in required)
+            command = command if option is None else option(command)
+        return command
+
+    return with_options
+
+
+def body_of(new: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given of the fields that have options, as the body of a request."""
+    stated = {field: given[field] for field in new.__struct_fields__ if field in given}
+    return {
+        field: list(value) if isinstance(value, tuple) else value
+        for field, value in stated.items()
+        if value is not None and value != ()
+    }
+
+
+def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
+    """None for a field that no command states in one word, or that commands state in a way of their own."""
+    kind, told = _told(kind)
+    declared = next((each for each in told if isinstance(each, Option)), Option())
+    if declared.is_by_hand:
+        return None
+    text = declared.help or next((each.description for each in told if isinstance(each, msgspec.Meta)), None)
+    name = declared.name or f"--{field.replace('_', '-')}"
+    settings: dict[str, Any] = {"help": text, "metavar": declared.metavar or None, "required": is_required}
+    if get_origin(kind) is list and get_args(kind)[0] is str:
+        settings |= {"multiple": True, "help": f"{(text or '').removesuffix('.')}; may repeat.", "type": str}
+        kind = str
+    if kind is bool:
+        return click.option(f"{name}/--no-{name.removeprefix('--')}", field, default=None, help=text)
+    words = declared.choices or (get_args(kind) if get_origin(kind) is Literal else ())
+    if not words and kind not in _PLAIN:
+        return None
+    return click.option(name, field, **{**settings, "type": Choice(words) if words else kind})
+
+
+def _told(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without null, a number beside text as text; and what is told of it."""
+    told: tuple[Any, ...] = ()
+    if get_origin(kind) is Annotated:
+        kind, *more = get_args(kind)
+        told = tuple(more)
+    if get_origin(kind) in (Union, UnionType):
+        others = [each for each in get_args(kind) if each is not NoneType]
+        kind = str if str in others else others[0]
+    return kind, told

@@ -1,0 +1,68 @@
+"""The fields of resources as Markdown, from their declarations as the OpenAPI document has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gateway.addresses.table import ADDRESSES
+from gateway.http.openapi import document
+
+_HEAD = """# Fields
+
+What the bodies and answers of the [HTTP API](http-api.md) have for each resource whose fields are declared with
+words. The body of a change has the fields of a new one, each of which may be left out: it stays as it is then.
+"""
+_NEW, _ITEM = "New", "Item"
+
+
+def page() -> str:
+    """A new one of each resource, then what is answered beside."""
+    schemas = document(ADDRESSES, version="")["components"]["schemas"]
+    names = [name for name, schema in schemas.items() if name.startswith(_NEW) and _has_words(schema)]
+    return _HEAD + "".join(_resource(name.removeprefix(_NEW), schemas) for name in sorted(names))
+
+
+def _has_words(schema: Mapping[str, Any]) -> bool:
+    return any("description" in field for field in schema.get("properties", {}).values())
+
+
+def _resource(name: str, schemas: Mapping[str, Any]) -> str:
+    new, item = schemas[_NEW + name], schemas[name + _ITEM]
+    answered = {field: kind for field, kind in item["properties"].items() if field not in new["properties"]}
+    return "\n".join(
+        [
+            f"\n## {_NEW}{name}\n",
+            "| field | type | default | |",
+            "|---|---|---|---|",
+            *_rows(new["properties"], required=new.get("required", ())),
+            "\nAnswered beside:\n",
+            "| field | type | |",
+            "|---|---|---|",
+            *(f"| `{field}` | {_type(kind)} | {kind.get('description', '')} |" for field, kind in answered.items()),
+            "",
+        ]
+    )
+
+
+def _rows(fields: Mapping[str, Any], *, required: tuple[str, ...]) -> Iterator[str]:
+    for name, field in fields.items():
+        default = "required" if name in required else _default(field.get("default", {}))
+        yield f"| `{name}` | {_type(field)} | {default} | {field.get('description', '')} |"
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "null"
+    return "empty" if value in ("", [], {}) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(sorted((_type(each) for each in field["anyOf"]), key="null".__eq__))
+    if "$ref" in field:
+        return f"`{field['$ref'].rpartition('/')[2]}`"
+    if "enum" in field:
+        return ", ".join(f"`{word}`" for word in field["enum"])
+    kind = field.get("type", "any")
+    return f"{kind} of {_type(field['items'])}" if kind == "array" else str(kind)

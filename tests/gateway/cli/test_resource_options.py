@@ -1,0 +1,59 @@
+"""The options of a command that creates or edits a resource follow from the declaration of its fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import click
+import msgspec
+from click.testing import CliRunner
+
+from gateway.cli.operator.resources import body_of, described_by
+from gateway.resources.declaration import Option, words
+
+
+class NewCrate(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("Unique.")]
+    size: Literal["small", "large"] | None = None
+    max_weight: Annotated[str | int | None, Option("--weight", "KG")] = None
+    labels: Annotated[list[str], words("Where it goes."), Option("--label")] = []
+    is_sealed: bool = False
+    place: Annotated[str, Option(choices=("hall", "attic"))] = "hall"
+    parts: dict[str, str] = {}
+    seals: Annotated[int, Option(is_by_hand=True)] = 0
+
+
+def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
+    """The body that a command would send, and what it prints."""
+    sent: list[dict[str, Any]] = []
+
+    @click.command()
+    @described_by(NewCrate, required=("name",))
+    def create(**given: Any) -> None:
+        sent.append(body_of(NewCrate, given))
+
+    printed = CliRunner().invoke(create, arguments).output
+    return (sent[0] if sent else None), printed
+
+
+def test_what_is_given_is_the_body() -> None:
+    """Each plain field under its option; what is not given is left out, and so keeps its default or stays as it is."""
+    assert {"name": "one"} == run("--name", "one")[0]
+    given = ("--size", "large", "--weight", "7", "--label", "a", "--label", "b", "--no-is-sealed", "--place", "attic")
+    assert {
+        "name": "one",
+        "size": "large",
+        "max_weight": "7",
+        "labels": ["a", "b"],
+        "is_sealed": False,
+        "place": "attic",
+    } == run("--name", "one", *given)[0]
+
+
+def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
+    """One that is required says so; a mapping, and what is done by hand, has no option."""
+    _, help = run("--help")
+    for line in ("--name TEXT", "Unique.  [required]", "--weight KG", "Where it goes; may repeat."):
+        assert line in help, help
+    assert ("parts" not in help, "seals" not in help) == (True, True)
+    assert "did you mean 'large'" in run("--name", "one", "--size", "larg")[1]
