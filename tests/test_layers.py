@@ -160,7 +160,7 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
 
 def test_sql_stands_in_the_engine_alone() -> None:
     """Outside of the engines' folders nobody imports a database, writes SQL or names a file of SQLite."""
-    homes = [ROOT / "spool" / name for name in ("sqlite", "postgres")]
+    homes = [ROOT / "spool" / name for name in ("sqlite", "postgres", "memory")]
     for path in (path for package in BELOW for path in modules(package)):
         if any(path.is_relative_to(home) for home in homes):
             continue

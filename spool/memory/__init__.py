@@ -11,8 +11,9 @@ from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
-from spool.memory.streams import MemoryStreams
+from spool.memory.tables import MemoryTables, spool_tables
 from spool.settings import SpoolSettings
+from spool.sql.streams import SqlStreams
 
 __all__ = ["MemorySpool", "open_spool"]
 
@@ -25,7 +26,8 @@ class MemorySpool:
     deliveries: MemoryDeliveries
     partial_reports: MemoryPartialReports
     devices: DeviceTable
-    streams: MemoryStreams
+    streams: SqlStreams
+    tables: MemoryTables
 
     async def close(self) -> None:
         await self.devices.close()
@@ -33,7 +35,8 @@ class MemorySpool:
 
 
 async def open_spool(*, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
-    log = MemoryLog(settings=settings, clock=clock, observer=observer)
+    tables = spool_tables()
+    log = MemoryLog(tables, settings=settings, clock=clock, observer=observer)
     deliveries = MemoryDeliveries(log, clock=clock)
     log.routes = deliveries
     return MemorySpool(
@@ -42,4 +45,5 @@ async def open_spool(*, settings: SpoolSettings, clock: Clock, observer: Observe
         partial_reports=log.partial_reports,
         devices=await DeviceTable.open(MemoryDevices()),
         streams=log.streams,
+        tables=tables,
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spool import streams
-from spool.billing import drops as billing_drops
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable, Stale
 from spool.identity import RequestNames
@@ -33,11 +32,14 @@ from spool.log.retention import Candidate, DrainRate, Progress, Reader
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.memory.billing_drops import MemoryBillingDrops
 from spool.memory.partial_reports import MemoryHeard, MemoryPartialReports
-from spool.memory.streams import MemoryStreams
+from spool.memory.tables import MemoryTables
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
+from spool.sql import billing_drops
+from spool.sql.billing_drops import SqlBillingDrops
+from spool.sql.connection import SqlConnection
+from spool.sql.streams import SqlStreamRows, SqlStreams, trim
 
 
 class MemoryRouteNeeds(Protocol):
@@ -68,12 +70,15 @@ class MemoryLog:
     """
     Every submission is a commit of its own: there is no flush to share.
 
-    `routes` is set by who puts the deliveries beside the log. Retention removes nothing that one of `readers` needs.
+    `tables` move with it. `routes` is set by who puts the deliveries beside the log. Retention removes nothing that one
+    of `readers` needs.
     """
 
     routes: MemoryRouteNeeds
 
-    def __init__(self, *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> None:
+    def __init__(
+        self, tables: MemoryTables, *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None
+    ) -> None:
         secret = secrets.token_bytes(32)
         self._settings = settings
         self._clock = clock
@@ -95,8 +100,9 @@ class MemoryLog:
         self._carried: Counter[tuple[str, str]] = Counter()
         self._bytes = 0
         self._closing = False
-        self.streams = MemoryStreams()
-        self.billing_drops = MemoryBillingDrops()
+        self._tables = tables
+        self.streams = SqlStreams(tables)
+        self.billing_drops = SqlBillingDrops(tables)
         self.partial_reports = MemoryPartialReports()
         self.heard = MemoryHeard()
         self._streams_since = clock.now()
@@ -132,10 +138,8 @@ class MemoryLog:
         return answer
 
     def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
-        drops = plan.records.get(BILLING_DATA, ())
-        billing_drops.apply(self.billing_drops, plan.first.get(BILLING_DATA, 1), drops, at=plan.at)
-        operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
-        streams.apply(self.streams, operations, now=plan.at, since=self._streams_since)
+        if plan.records.get(BILLING_DATA) or plan.records.get(UNIT_COST):
+            self._tables.change(lambda connection: self._move(connection, plan))
         for topic, records in plan.records.items():
             if records:
                 entry = _MemoryEntry(plan.first[topic], plan.at, records, sizes[topic])
@@ -155,6 +159,14 @@ class MemoryLog:
         self._last_commit += 1
         self._commits[self._last_commit] = plan.at, plan.submissions
         self._planner.apply(plan)
+
+    def _move(self, connection: SqlConnection, plan: Plan) -> None:
+        """What a commit does to months of billing drops and to totals."""
+        billing_drops.follow(connection, plan)
+        operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
+        rows = SqlStreamRows(connection)
+        streams.apply(rows, operations, now=plan.at, since=self._streams_since)
+        rows.flush()
 
     def _fold_what_is_due(self) -> None:
         now = self._clock.now()
@@ -307,7 +319,8 @@ class MemoryLog:
         kept = self._kept.get(UNIT_COST, [])
         settled = min(now - self._settings.retention, kept[0].committed_at if kept else now)
         old = int((now - self._settings.stream_retention) * NS)
-        if newest := self.streams.trim(settled=settled, old=old, max_bytes=self._settings.max_stream_bytes):
+        max_bytes = self._settings.max_stream_bytes
+        while newest := self._tables.change(lambda on: trim(on, settled=settled, old=old, max_bytes=max_bytes)):
             self._streams_since = max(self._streams_since, newest / NS + 1)
 
     def _remove(self) -> int:

@@ -8,12 +8,13 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool
-from spool.memory.billing_hours import MemoryBillingHours
-from spool.memory.clusters import MemoryClusters
-from spool.memory.container_files import MemoryContainerRows, MemoryContents
+from spool.memory.container_contents import MemoryContents
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
+from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.clusters import SqlClusters
+from spool.sql.container_rows import SqlContainerRows
 from spool.storage import Engine, Storage, StorageOptions
 from spool.streams import StreamBook
 
@@ -31,12 +32,12 @@ async def open_storage(options: StorageOptions) -> Storage:
         deliveries=spool.deliveries,
         partial_reports=spool.partial_reports,
         devices=spool.devices,
-        clusters=await ClusterTable.open(MemoryClusters(), clock=options.clock),
+        clusters=await ClusterTable.open(SqlClusters(spool.tables), clock=options.clock),
         streams=spool.streams,
         book=StreamBook([]),
-        billing_hours=MemoryBillingHours(),
+        billing_hours=SqlBillingHours(spool.tables),
         container_files=await ContainerFiles.open(
-            MemoryContainerRows(), MemoryContents(), options.container, options.clock
+            SqlContainerRows(spool.tables), MemoryContents(), options.container, options.clock
         ),
         billing_drops=spool.log.billing_drops,
         ledger=ledger,

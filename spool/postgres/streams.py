@@ -16,13 +16,12 @@ from spool.postgres.transactions import PostgresConnection, PostgresTransactions
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
-from spool.sql.streams import SETTLED, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
+from spool.sql import streams as tables
+from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
 from spool.stream_limits import size_of, to_free
 from spool.streams import Total
 
 SINCE = "streams since"
-TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
-_NEVER = 2**63 - 1  # nanoseconds since 1970
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
@@ -179,9 +178,8 @@ def settled_totals(
     gone: list[Total] = []
     for stream in found:
         excess = wanted.get(stream.name, 0)
-        before = _NEVER if excess else old
-        of_stream = rows.all(SETTLED, stream=stream.name, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
-        for total in map(TOTAL.read, of_stream):
+        before = NEVER if excess else old
+        for total in tables.settled_totals(rows, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:
                 break
             excess -= size_of(total)

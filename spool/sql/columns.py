@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
@@ -20,7 +21,6 @@ class Form:
 
 JSON = Form(json.dumps, json.loads)
 JSON_TUPLE = Form(json.dumps, lambda text: tuple(json.loads(text)))
-TRUTH = Form(bool, bool)
 _PLAIN: Mapping[str, Form] = {}
 
 
@@ -35,14 +35,18 @@ class Columns(Generic[Row]):
         kept = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
         self.names = tuple(field.name for field in kept)
         self._row = row
-        self._forms = {**{field.name: TRUTH for field in kept if field.type in ("bool", bool)}, **forms}
+        self._values = attrgetter(*self.names)
+        truths = [(field.name, bool) for field in kept if field.type in ("bool", bool)]
+        self._writes = [(name, form.write) for name, form in forms.items()]
+        self._reads = [*truths, *((name, form.read) for name, form in forms.items())]
 
     def values(self, row: Row) -> dict[str, Any]:
         """The values of a row as they are kept, by column."""
-        values = {name: getattr(row, name) for name in self.names}
-        for name, form in self._forms.items():
-            if values[name] is not None:
-                values[name] = form.write(values[name])
+        values = dict(zip(self.names, self._values(row), strict=True))
+        for name, write in self._writes:
+            value = values[name]
+            if value is not None:
+                values[name] = write(value)
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
@@ -52,7 +56,8 @@ class Columns(Generic[Row]):
     def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
         """The fields of a row, by name, from the values of its columns in their order."""
         values = dict(zip(self.names, kept, strict=True))
-        for name, form in self._forms.items():
-            if values[name] is not None:
-                values[name] = form.read(values[name])
+        for name, read in self._reads:
+            value = values[name]
+            if value is not None:
+                values[name] = read(value)
         return values

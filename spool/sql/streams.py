@@ -11,8 +11,11 @@ from spool.sql.columns import JSON_TUPLE, Columns, Form
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 from spool.sql.statements import select, upsert
-from spool.stream_limits import TotalsInHand
+from spool.stream_limits import TotalsInHand, size_of, to_free
 from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
+
+TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
+NEVER = 2**63 - 1  # nanoseconds since 1970
 
 
 def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
@@ -23,9 +26,9 @@ STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
 STREAMS = select("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_dimensions_text, json.loads)})
 TOTALS = select("stream_totals", TOTAL.names)
-SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
+_SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
 # What no operation in the log is about any more.
-SETTLED = f"""
+_SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""
 GROW = """
@@ -161,4 +164,34 @@ class SqlStreams:
 
 
 def sizes(connection: SqlConnection) -> list[StreamSize]:
-    return [StreamSize(*row) for row in connection.all(SIZES)]
+    return [StreamSize(*row) for row in connection.all(_SIZES)]
+
+
+def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
+    """
+    Remove some of the oldest totals that may go; the newest start of them, 0 if none went.
+
+    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
+    once it starts before `old`, or when its key has nearly what it may hold. `settled`: what was changed before is in
+    the log no more.
+    """
+    found = sizes(connection)
+    wanted = to_free(found, max_bytes)
+    table = SqlStreamRows(connection)
+    newest = 0
+    for stream in found:
+        excess = wanted.get(stream.name, 0)
+        for total in settled_totals(connection, stream.name, settled=settled, before=NEVER if excess else old):
+            if total.start_time >= old and excess <= 0:
+                break
+            excess -= size_of(total)
+            newest = max(newest, total.start_time)
+            table.remove_total(total.stream, total.key)
+    table.flush()
+    return newest
+
+
+def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
+    """The oldest totals of a stream that no operation in the log is about and that start before a time."""
+    rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
+    return [TOTAL.read(row) for row in rows]

@@ -11,15 +11,14 @@ from spool.errors import SpoolUnavailable
 from spool.log.planning.plan import Plan
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
-from spool.sql.streams import GROW, SETTLED, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
+from spool.sql import streams as shared
+from spool.sql.streams import GROW, TOTAL, TOTALS, SqlStreamRows, SqlStreams
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries
 from spool.sqlite.transactions import SqliteConnection, SqliteTransactions
-from spool.stream_limits import size_of, to_free
+from spool.stream_limits import size_of
 
 SINCE = "streams since"
-TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
-_NEVER = 2**63 - 1  # nanoseconds since 1970
 
 
 async def open_streams(database: Database, clock: Clock) -> SqlStreams:
@@ -54,29 +53,15 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     """
     Remove some of the oldest totals that may go; False when none went.
 
-    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
-    once it is older than `stream_retention`, or when its key has nearly what it may hold. What comes later for the same
-    record begins anew and is no longer whole, so it never replaces the service's.
+    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
-    settled = min(now - settings.retention, oldest[0] if oldest else now)
-    rows = SqliteConnection(connection)
-    found = sizes(rows)
-    wanted = to_free(found, settings.max_stream_bytes)
-    old = int((now - settings.stream_retention) * NS)
-    table = SqlStreamRows(rows)
-    newest = 0
-    for stream in found:
-        excess = wanted.get(stream.name, 0)
-        before = _NEVER if excess else old
-        of_stream = rows.all(SETTLED, stream=stream.name, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
-        for total in map(TOTAL.read, of_stream):
-            if total.start_time >= old and excess <= 0:
-                break
-            excess -= size_of(total)
-            newest = max(newest, total.start_time)
-            table.remove_total(total.stream, total.key)
-    table.flush()
+    newest = shared.trim(
+        SqliteConnection(connection),
+        settled=min(now - settings.retention, oldest[0] if oldest else now),
+        old=int((now - settings.stream_retention) * NS),
+        max_bytes=settings.max_stream_bytes,
+    )
     if newest:
         _begin_after(connection, newest)
     return newest > 0

@@ -31,7 +31,7 @@ from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
-from spool.memory.billing_hours import MemoryBillingHours
+from spool.memory.tables import spool_tables
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
@@ -123,7 +123,7 @@ class BillingSyncs:
 
     def __init__(self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings) -> None:
         self.spool, self.ledger, self.clock, self.settings = spool, ledger, clock, settings
-        self.hours = MemoryBillingHours()
+        self.hours = SqlBillingHours(spool_tables())
         self._n = 0
 
     async def spend(self, calls: int, *, since: datetime = MONTH, until: datetime = END, seed: int = 1) -> None:

@@ -24,7 +24,7 @@ from spool.clusters import (
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import Expectation
-from spool.memory.clusters import MemoryClusters
+from spool.memory.tables import spool_tables
 from spool.postgres.clusters import PostgresClusters
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import MAX_LABELS
@@ -49,7 +49,7 @@ HEARD = Reported(account="123", region="eu", name="mill")
 @pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
     if request.param == "memory":
-        yield MemoryClusters()
+        yield SqlClusters(spool_tables())
         return
     if request.param in (POSTGRES, POOLED):
         async with migrated(schemas_of(request.param, request)()) as postgres:
@@ -238,7 +238,7 @@ async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -
     assert 1 == len(table) == len(await rows.load())
 
 
-class _Full(MemoryClusters):
+class _Full(SqlClusters):
     async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
         raise SpoolUnavailable("the disk is full")
 
@@ -246,7 +246,7 @@ class _Full(MemoryClusters):
 @pytest.mark.asyncio
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
     """A report that could not be kept changes nothing."""
-    table = await opened(_Full(), clock)
+    table = await opened(_Full(spool_tables()), clock)
     with pytest.raises(SpoolUnavailable):
         await table.report(WHOLE)
     assert [] == table.all()

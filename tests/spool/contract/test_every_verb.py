@@ -14,13 +14,9 @@ from spool.container_files.rows import ContainerRows
 from spool.deliveries.protocols import Deliveries
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
-from spool.memory.billing_drops import MemoryBillingDrops
-from spool.memory.billing_hours import MemoryBillingHours
-from spool.memory.container_files import MemoryContainerRows
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
-from spool.memory.streams import MemoryStreams
 from spool.postgres.container_rows import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
@@ -40,10 +36,10 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "log": (Log, (SqliteLog, MemoryLog, PostgresLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
-    "billing_hours": (BillingHours, (SqlBillingHours, MemoryBillingHours)),
-    "container_rows": (ContainerRows, (SqlContainerRows, MemoryContainerRows, PostgresContainerRows)),
-    "billing_drops": (BillingDrops, (SqlBillingDrops, MemoryBillingDrops)),
-    "streams": (StreamReader, (SqlStreams, MemoryStreams, PostgresStreams)),
+    "billing_hours": (BillingHours, (SqlBillingHours,)),
+    "container_rows": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
+    "billing_drops": (BillingDrops, (SqlBillingDrops,)),
+    "streams": (StreamReader, (SqlStreams, PostgresStreams)),
 }
 
 

@@ -19,6 +19,7 @@ from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
+from spool.memory.tables import spool_tables
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
 from spool.postgres.log import store
 from spool.postgres.log.finds import book_all
@@ -89,7 +90,7 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(open_log: LogOpener
     # No id becomes part of a run but by retention: which of them still know their number is no part of the contract.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
-    memory = MemoryLog(settings=SpoolSettings(**settings), clock=clock)
+    memory = MemoryLog(spool_tables(), settings=SpoolSettings(**settings), clock=clock)
     memory.routes = MemoryDeliveries(memory, clock=clock)
     for turn in range(120):
         node = chance.choice(nodes)

@@ -11,15 +11,16 @@ import pytest
 from spool import streams
 from spool.billing import drops
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.memory.billing_drops import MemoryBillingDrops
-from spool.memory.streams import MemoryStreams
+from spool.memory.tables import MemoryTables, spool_tables
 from spool.postgres.database import Connection
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
-from spool.postgres.transactions import PostgresConnection, PostgresTransactions
+from spool.postgres.transactions import PostgresTransactions
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
 from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.connection import SqlConnection
+from spool.sql.streams import SqlStreamRows, SqlStreams
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -47,9 +48,21 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
     )
 
 
+def apply(tables: MemoryTables, operations: list[UnitCostOperation]) -> None:
+    """Change the totals in memory."""
+
+    def work(connection: SqlConnection) -> None:
+        rows = SqlStreamRows(connection)
+        streams.apply(rows, operations, now=1.0, since=0.0)
+        rows.flush()
+
+    tables.change(work)
+
+
 async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
     """After every commit: values, sizes, and a page of a part of them."""
-    dice, memory = random.Random(22), MemoryStreams()
+    dice, tables = random.Random(22), spool_tables()
+    memory = SqlStreams(tables)
     async with migrated(fresh_schema) as database:
         kept = await PostgresStreams.open(database, MovedClock())
         for turn in range(8):
@@ -62,7 +75,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
                 rows.flush()
 
             await database.transaction(commit)
-            streams.apply(memory, operations, now=1.0, since=0.0)
+            apply(tables, operations)
             for name in ("calls", "seats"):
                 shown, expected = await kept.totals(name), await memory.totals(name)
                 assert [total.value for total in expected] == [total.value for total in shown]
@@ -122,7 +135,8 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
 
 async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
     """After every commit: the months, their sizes and the list."""
-    dice, memory = random.Random(7), MemoryBillingDrops()
+    dice, tables = random.Random(7), spool_tables()
+    memory = SqlBillingDrops(tables)
     async with migrated(fresh_schema) as database:
         kept = SqlBillingDrops(PostgresTransactions(database))
         for n in range(1, 13):
@@ -135,11 +149,11 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
                 month=dice.choice(["2026-10", "2026-11"]), operation=dice.choice(drops.OPERATIONS),
             )  # fmt: skip
 
-            def work(connection: Connection, n: int = n, drop: BillingDrop = drop) -> None:
-                drops.apply(SqlDropRows(PostgresConnection(connection, database.sql)), n, [drop], at=float(n))
+            def work(connection: SqlConnection, n: int = n, drop: BillingDrop = drop) -> None:
+                drops.apply(SqlDropRows(connection), n, [drop], at=float(n))
 
-            await database.transaction(work)
-            drops.apply(memory, n, [drop], at=float(n))
+            await PostgresTransactions(database).transaction(work)
+            tables.change(work)
         for connection in "ab":
             query = ListQuery(sort=SortField("at"), order=ASCENDING, identity="number", limit=50)
             assert await memory.page(connection, query) == await kept.page(connection, query)

@@ -1,0 +1,54 @@
+"""Tables in the memory of the process: those of SQLite, in a database without a file."""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from spool.sql.connection import SqlConnection
+from spool.sqlite.migrations import script
+from spool.sqlite.transactions import SqliteConnection
+
+T = TypeVar("T")
+_SCRIPTS = ("streams.sql", "stream_sizes.sql", "clusters.sql", "container_files.sql", "billing_drops.sql")
+
+
+class MemoryTables:
+    """See `spool.sql.connection.SqlTransactions`. The tables that `prepare` makes are gone with this object."""
+
+    def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self.connection.close)
+        prepare(self.connection)
+
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        return work(SqliteConnection(self.connection))
+
+    async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
+        return work(SqliteConnection(self.connection))
+
+    async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
+        return self.change(work)
+
+    def change(self, work: Callable[[SqlConnection], T]) -> T:
+        """What `transaction` does, without waiting."""
+        self.connection.execute("BEGIN")
+        try:
+            result = work(SqliteConnection(self.connection))
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+        return result
+
+
+def spool_tables() -> MemoryTables:
+    """The small tables that stand beside the log."""
+
+    def prepare(connection: sqlite3.Connection) -> None:
+        for name in _SCRIPTS:
+            connection.executescript(script(name))
+
+    return MemoryTables(prepare)
