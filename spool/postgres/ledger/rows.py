@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -11,29 +11,24 @@ from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.rows import GroupSum
-from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, INPUT_UNKNOWN, LATENCY, MONEY, WIDTH, Dimensions, Measures
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
 from spool.postgres.database import Connection, Database
+from spool.postgres.transactions import PostgresConnection
+from spool.sql.ledger import SqlLedgerRows
 
-_TABLES = {HOUR_S: "ledger_hours", DAY_S: "ledger_days"}
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
-_SUMMED = ", ".join(f"SUM({name})" for name in _COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
 # Money as text: a Decimal is rounded by whatever context computes with it.
 _ARRAYS = ", ".join(
     ["%s::bigint[]", "%s::bigint[]", *("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)]
 )
-_SUMS = ", ".join(f"h.{name}::text" if name in MONEY else f"h.{name}" for name in _COLUMNS)
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
 _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
-_KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
-_WIDTH = len(Dimensions._fields)
 
 MOST_LOOKUPS = 16  # of numbers in one transaction, each a way to the server and back; then all are read at once
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
-_SET_STATE = """
-    INSERT INTO {schema}.ledger_state VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 _ADD_KEY = f"""
     INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS}) VALUES (%s, %s::jsonb, {_KEY_VALUES})
     RETURNING id"""
@@ -41,17 +36,6 @@ _DROP_KEYS = """
     DELETE FROM {schema}.ledger_keys k
      WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
        AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)"""
-_NOTE_PERIODS = """
-    INSERT INTO {schema}.ledger_periods AS old (width, start, first)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
-    ON CONFLICT (width, start) DO UPDATE SET first = LEAST(old.first, excluded.first)"""
-# The hours' periods become those of their days.
-_JOIN_PERIODS = """
-    INSERT INTO {schema}.ledger_periods AS old (width, start, first)
-    SELECT %(day)s, start / %(day)s * %(day)s, MIN(first)
-      FROM {schema}.ledger_periods WHERE width = %(hour)s AND start < %(before)s
-     GROUP BY start / %(day)s
-    ON CONFLICT (width, start) DO UPDATE SET first = LEAST(old.first, excluded.first)"""
 
 
 def lock(connection: Connection, database: Database) -> None:
@@ -59,21 +43,19 @@ def lock(connection: Connection, database: Database) -> None:
     connection.execute(database.sql(_LOCK))
 
 
-class PostgresLedgerRows:
+class PostgresLedgerRows(SqlLedgerRows):
     """See `spool.ledger.rows.LedgerRows`."""
 
+    prefix = "ledger_"
+    columns = _COLUMNS
+    shown = tuple(f"CAST(h.{name} AS text)" if name in MONEY else f"h.{name}" for name in _COLUMNS)
+
     def __init__(self, connection: Connection, database: Database) -> None:
+        super().__init__(PostgresConnection(connection, database.sql))
         self._connection = connection
         self._database = database
         self._lookups = 0
         self._numbers: dict[bytes, int] | None = None  # of all dimensions, once some were looked up one by one
-
-    def state(self) -> Mapping[str, int]:
-        return dict(self._all("SELECT name, value FROM {schema}.ledger_state"))
-
-    def set_state(self, **values: int) -> None:
-        for name, value in sorted(values.items()):
-            self._run(_SET_STATE, name, value)
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
@@ -98,9 +80,6 @@ class PostgresLedgerRows:
         self._numbers = None
         return self._run(_DROP_KEYS)
 
-    def numbers(self, width: int, start: int) -> set[int]:
-        return {number for (number,) in self._all(f"SELECT key FROM {_table(width)} WHERE start = %s", start)}
-
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         together: dict[tuple[int, int], Measures] = {}
         for start, number, measures in sums:  # a statement can change a row only once
@@ -111,103 +90,10 @@ class PostgresLedgerRows:
         if together:
             rows = [(*place, *_columns(measures)) for place, measures in sorted(together.items())]
             self._run(
-                f"INSERT INTO {_table(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
+                f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
                 f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
                 *map(list, zip(*rows, strict=True)),
             )
-
-    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
-        ordered = sorted(places)
-        self._run(
-            f"DELETE FROM {_table(width)} h USING unnest(%s::bigint[], %s::bigint[]) gone(start, key)"
-            " WHERE h.start = gone.start AND h.key = gone.key",
-            [start for start, _ in ordered],
-            [number for _, number in ordered],
-        )
-
-    def starts(self, width: int, since: int) -> Sequence[int]:
-        statement = f"SELECT DISTINCT start FROM {_table(width)} WHERE start >= %s ORDER BY start"
-        return [start for (start,) in self._all(statement, since)]
-
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        rows = self._all(
-            f"SELECT h.key, {_KEY}, {_SUMS} FROM {_table(width)} h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
-            " WHERE h.start = %s AND k.kind = 'call' AND k.size <> %s",
-            start,
-            INPUT_UNKNOWN,
-        )
-        return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), _measures(row[_WIDTH + 1 :])) for row in rows]
-
-    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
-        rows = self._all(
-            f"SELECT {_KEY}, {_SUMS} FROM {_table(width)} h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
-            " WHERE h.start = %s",
-            start,
-        )
-        return [(Dimensions(*row[:_WIDTH]), _measures(row[_WIDTH:])) for row in rows]
-
-    def oldest_hour(self, since: int) -> int | None:
-        [(start,)] = self._all("SELECT MIN(start) FROM {schema}.ledger_hours WHERE start >= %s", since)
-        return None if start is None else int(start)
-
-    def sum_up_day(self, day: int) -> None:
-        self._run(
-            f"INSERT INTO {{schema}}.ledger_days (start, key, {_NAMES})"
-            f" SELECT %s, key, {_SUMMED} FROM {{schema}}.ledger_hours WHERE start >= %s AND start < %s"
-            " GROUP BY key ORDER BY key",
-            day,
-            day,
-            day + DAY_S,
-        )
-
-    def drop_days(self, since: int) -> None:
-        self._run("DELETE FROM {schema}.ledger_days WHERE start >= %s", since)
-
-    def drop_hours(self, before: int) -> int:
-        gone = self._run("DELETE FROM {schema}.ledger_hours WHERE start < %s", before)
-        values = {"day": DAY_S, "hour": HOUR_S, "before": before}
-        self._connection.execute(self._database.sql(_JOIN_PERIODS), values)
-        self._run("DELETE FROM {schema}.ledger_periods WHERE width = %s AND start < %s", HOUR_S, before)
-        return gone
-
-    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
-        lowest: dict[tuple[int, int], int] = {}
-        for width, start, first in firsts:
-            lowest[width, start] = min(first, lowest.get((width, start), first))
-        rows = [(*place, first) for place, first in sorted(lowest.items())]
-        if rows:
-            self._run(_NOTE_PERIODS, *map(list, zip(*rows, strict=True)))
-
-    def forget_firsts(self) -> None:
-        self._run("UPDATE {schema}.ledger_periods SET first = 0, frozen = false")
-
-    def freeze_periods(self, below: int) -> None:
-        self._run("UPDATE {schema}.ledger_periods SET frozen = (first < %s) WHERE frozen <> (first < %s)", below, below)
-
-    def frozen_periods(self) -> set[tuple[int, int]]:
-        return set(self._all("SELECT width, start FROM {schema}.ledger_periods WHERE frozen"))
-
-    def firsts(self) -> Mapping[tuple[int, int], int]:
-        rows = self._all("SELECT width, start, first FROM {schema}.ledger_periods")
-        return {(width, start): first for width, start, first in rows}
-
-    def calls(self, width: int) -> Mapping[int, int]:
-        rows = self._all(f"SELECT start, SUM(calls)::bigint FROM {{schema}}.{_TABLES[width]} GROUP BY start")
-        return dict(rows)
-
-    def drop_open_periods(self) -> int:
-        for width, table in _TABLES.items():
-            self._run(
-                f"DELETE FROM {{schema}}.{table} WHERE start IN"
-                " (SELECT start FROM {schema}.ledger_periods WHERE width = %s AND NOT frozen)",
-                width,
-            )
-        return self._run("DELETE FROM {schema}.ledger_periods WHERE NOT frozen")
-
-    def count_rows(self) -> int:
-        statement = "SELECT (SELECT COUNT(*) FROM {schema}.ledger_hours) + (SELECT COUNT(*) FROM {schema}.ledger_days)"
-        [(count,)] = self._all(statement)
-        return int(count)
 
     def totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
@@ -223,7 +109,7 @@ class PostgresLedgerRows:
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
-        within = f"{_table(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
+        within = f"{self._of(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
         # Looking up the dimensions of every row takes longer than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
@@ -248,7 +134,7 @@ class PostgresLedgerRows:
     def first_known(self, width: int, dimension: str) -> int | None:
         asked = _Question()
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
-        statement = f"SELECT MIN(start) FROM {_table(width)} WHERE key IN ({known})"
+        statement = f"SELECT MIN(start) FROM {self._of(width)} WHERE key IN ({known})"
         [(start,)] = self._ask(statement, asked)
         return None if start is None else int(start)
 
@@ -292,6 +178,9 @@ class PostgresLedgerRows:
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k"
         return self._ask(statement, asked)
 
+    def _measures(self, values: Sequence[Any]) -> Measures:
+        return [money.units(value) if name in MONEY else value for name, value in zip(_COLUMNS, values, strict=True)]
+
     def _ask(self, statement: str, asked: _Question) -> list[tuple[Any, ...]]:
         """Of a statement that is made for a question: `Database.sql` would remember each."""
         text = statement.replace("{schema}", self._database.schema).encode()
@@ -325,17 +214,9 @@ def _own(dimension: str, asked: _Question) -> str:
     return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
 
 
-def _table(width: int) -> str:
-    return f"{{schema}}.{_TABLES[width]}"
-
-
 def _columns(measures: Measures) -> Iterator[int | str]:
     for name, value in zip(_COLUMNS, measures, strict=True):
         yield money.text(value) if name in MONEY else value
-
-
-def _measures(columns: Sequence[Any]) -> Measures:
-    return [money.units(value) if name in MONEY else value for name, value in zip(_COLUMNS, columns, strict=True)]
 
 
 def digest_of(dimensions: Dimensions) -> bytes:

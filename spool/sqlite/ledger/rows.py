@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.rows import GroupSum
-from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, INPUT_UNKNOWN, LATENCY, MONEY, Dimensions, Measures
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
+from spool.sql.ledger import TABLES, SqlLedgerRows
 from spool.sqlite.migrations import migrate
+from spool.sqlite.transactions import SqliteConnection
 
-TABLES = {HOUR_S: "hours", DAY_S: "days"}
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 
 # Measures that came after the first version of the file: columns at the end of its tables.
@@ -23,15 +25,9 @@ _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
-_SUMMED = ", ".join(f"SUM({column})" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-_SET_STATE = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
-_PRICEABLE_COLUMNS = ", ".join([*(f"k.{name}" for name in Dimensions._fields), *(f"h.{name}" for name in COLUMNS)])
-_NOTE_PERIOD = """
-    INSERT INTO periods (width, start, first) VALUES (?, ?, ?)
-    ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)"""
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
     ALTER TABLE keys ADD COLUMN region TEXT NOT NULL DEFAULT '';
@@ -40,12 +36,6 @@ _REGIONS = """
         model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
         size, region
     );"""
-# The hours' periods become those of their days.
-_JOIN_PERIODS = """
-    INSERT INTO periods
-    SELECT :day, start / :day * :day, MIN(first), 0 FROM periods WHERE width = :hour AND start < :before
-    GROUP BY start / :day
-    ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)"""
 
 
 def prepare(connection: sqlite3.Connection) -> None:
@@ -66,17 +56,15 @@ def prepare(connection: sqlite3.Connection) -> None:
     migrate(connection, (schema + tables, "\n".join(added), _REGIONS))
 
 
-class SqliteLedgerRows:
+class SqliteLedgerRows(SqlLedgerRows):
     """See `spool.ledger.rows.LedgerRows`."""
 
+    columns = COLUMNS
+    shown = tuple(f"h.{name}" for name in COLUMNS)
+
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(SqliteConnection(connection))
         self._connection = connection
-
-    def state(self) -> Mapping[str, int]:
-        return dict(self._connection.execute("SELECT name, value FROM state").fetchall())
-
-    def set_state(self, **values: int) -> None:
-        self._connection.executemany(_SET_STATE, values.items())
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
@@ -93,94 +81,11 @@ class SqliteLedgerRows:
         used = " UNION ".join(f"SELECT key FROM {table}" for table in TABLES.values())
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
-    def numbers(self, width: int, start: int) -> set[int]:
-        rows = self._connection.execute(f"SELECT key FROM {TABLES[width]} WHERE start = ?", (start,))
-        return {number for (number,) in rows}
-
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {_ADDED}",
             ((start, number, *_columns(measures)) for start, number, measures in sums),
         )
-
-    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
-        self._connection.executemany(f"DELETE FROM {TABLES[width]} WHERE start = ? AND key = ?", places)
-
-    def starts(self, width: int, since: int) -> Sequence[int]:
-        statement = f"SELECT DISTINCT start FROM {TABLES[width]} WHERE start >= ?"
-        return [start for (start,) in self._connection.execute(statement, (since,))]
-
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        statement = (
-            f"SELECT h.key, {_PRICEABLE_COLUMNS} FROM {TABLES[width]} h JOIN keys k ON k.id = h.key"
-            " WHERE h.start = ? AND k.kind = 'call' AND k.size <> ?"
-        )
-        rows = self._connection.execute(statement, (start, INPUT_UNKNOWN)).fetchall()
-        found = []
-        for number, *values in rows:
-            dimensions, columns = values[:_WIDTH], values[_WIDTH:]
-            found.append((number, Dimensions(*dimensions), _measures(columns)))
-        return found
-
-    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
-        rows = self._connection.execute(
-            f"SELECT {_PRICEABLE_COLUMNS} FROM {TABLES[width]} h JOIN keys k ON k.id = h.key WHERE h.start = ?",
-            (start,),
-        )
-        return [(Dimensions(*values[:_WIDTH]), _measures(list(values[_WIDTH:]))) for values in rows]
-
-    def oldest_hour(self, since: int) -> int | None:
-        [start] = self._connection.execute("SELECT MIN(start) FROM hours WHERE start >= ?", (since,)).fetchone()
-        return None if start is None else int(start)
-
-    def sum_up_day(self, day: int) -> None:
-        self._connection.execute(
-            f"INSERT INTO days (start, key, {_NAMES})"
-            f" SELECT {day}, key, {_SUMMED} FROM hours WHERE start >= ? AND start < ? GROUP BY key",
-            (day, day + DAY_S),
-        )
-
-    def drop_days(self, since: int) -> None:
-        self._connection.execute("DELETE FROM days WHERE start >= ?", (since,))
-
-    def drop_hours(self, before: int) -> int:
-        gone = self._connection.execute("DELETE FROM hours WHERE start < ?", (before,)).rowcount
-        self._connection.execute(_JOIN_PERIODS, {"day": DAY_S, "hour": HOUR_S, "before": before})
-        self._connection.execute("DELETE FROM periods WHERE width = ? AND start < ?", (HOUR_S, before))
-        return gone
-
-    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
-        self._connection.executemany(_NOTE_PERIOD, firsts)
-
-    def forget_firsts(self) -> None:
-        self._connection.execute("UPDATE periods SET first = 0, frozen = 0")
-
-    def freeze_periods(self, below: int) -> None:
-        self._connection.execute("UPDATE periods SET frozen = (first < ?) WHERE frozen <> (first < ?)", (below, below))
-
-    def frozen_periods(self) -> set[tuple[int, int]]:
-        rows = self._connection.execute("SELECT width, start FROM periods WHERE frozen").fetchall()
-        return {(width, start) for width, start in rows}
-
-    def firsts(self) -> Mapping[tuple[int, int], int]:
-        rows = self._connection.execute("SELECT width, start, first FROM periods").fetchall()
-        return {(width, start): first for width, start, first in rows}
-
-    def calls(self, width: int) -> Mapping[int, int]:
-        return dict(self._connection.execute(f"SELECT start, SUM(calls) FROM {TABLES[width]} GROUP BY start"))
-
-    def drop_open_periods(self) -> int:
-        for width, table in TABLES.items():
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE start IN (SELECT start FROM periods WHERE width = ? AND NOT frozen)",
-                (width,),
-            )
-        return self._connection.execute("DELETE FROM periods WHERE NOT frozen").rowcount
-
-    def count_rows(self) -> int:
-        statement = "SELECT (SELECT COUNT(*) FROM hours) + (SELECT COUNT(*) FROM days)"
-        [count] = self._connection.execute(statement).fetchone()
-        return int(count)
 
     def totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
@@ -207,7 +112,7 @@ class SqliteLedgerRows:
         for start, *row in rows:
             group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *sums = row[len(names) :]
-            yield GroupSum(group, status, cost_source, _measures(sums), start)
+            yield GroupSum(group, status, cost_source, self._measures(sums), start)
 
     def first_known(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"
@@ -221,6 +126,11 @@ class SqliteLedgerRows:
         column = _expression(dimension)
         statement = f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
         return [value for (value,) in self._connection.execute(statement, (limit,))]
+
+    def _measures(self, values: Sequence[Any]) -> Measures:
+        counts, end = len(COUNTS), len(COUNTS) + 3 * len(MONEY)
+        joined = [money.joined(*values[place : place + 3]) for place in range(counts, end, 3)]
+        return [*values[:counts], *joined, *values[end:]]
 
     def _derive(self, derived: DerivedDimensions) -> None:
         """Let statements of this transaction call the dimensions' functions, by their names."""
@@ -238,12 +148,6 @@ def _columns(measures: Measures) -> Iterator[int]:
     for units in measures[counts : counts + len(MONEY)]:
         yield from money.limbs(units)
     yield from measures[counts + len(MONEY) :]
-
-
-def _measures(columns: list[int]) -> Measures:
-    counts, end = len(COUNTS), len(COUNTS) + 3 * len(MONEY)
-    joined = [money.joined(*columns[place : place + 3]) for place in range(counts, end, 3)]
-    return [*columns[:counts], *joined, *columns[end:]]
 
 
 def _where(query: CostQuery) -> tuple[str, list[str]]:

@@ -1,0 +1,146 @@
+"""The ledger's rows as far as both SQL engines keep them alike: a sum's money and how values are asked for are not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from spool.ledger.sums import DAY_S, HOUR_S, INPUT_UNKNOWN, Dimensions, Measures
+from spool.sql.connection import SqlConnection
+from spool.sql.statements import upsert
+
+TABLES = {HOUR_S: "hours", DAY_S: "days"}
+KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
+_WIDTH = len(Dimensions._fields)
+_LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
+
+
+class SqlLedgerRows(ABC):
+    """
+    Most of `spool.ledger.rows.LedgerRows`.
+
+    `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures, `shown` the expressions
+    that read them from `h`, and `_measures` makes measures of what these give.
+    """
+
+    prefix: ClassVar = ""
+    columns: ClassVar[Sequence[str]]
+    shown: ClassVar[Sequence[str]]
+
+    def __init__(self, tables: SqlConnection) -> None:
+        self._tables = tables
+
+    @abstractmethod
+    def _measures(self, values: Sequence[Any]) -> Measures: ...
+
+    def state(self) -> Mapping[str, int]:
+        return dict(self._tables.all(f"SELECT name, value FROM {self._named('state')}"))
+
+    def set_state(self, **values: int) -> None:
+        rows = [{"name": name, "value": value} for name, value in sorted(values.items())]
+        self._tables.run_each(upsert(f"{self.prefix}state", ("name", "value"), "name"), rows)
+
+    def numbers(self, width: int, start: int) -> set[int]:
+        rows = self._tables.all(f"SELECT key FROM {self._of(width)} WHERE start = :start", start=start)
+        return {number for (number,) in rows}
+
+    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+        rows = [{"start": start, "key": number} for start, number in sorted(places)]
+        self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
+
+    def starts(self, width: int, since: int) -> Sequence[int]:
+        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
+        return [start for (start,) in self._tables.all(statement, since=since)]
+
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        statement = f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call' AND k.size <> :unknown"
+        rows = self._tables.all(statement, start=start, unknown=INPUT_UNKNOWN)
+        return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), self._measures(row[_WIDTH + 1 :])) for row in rows]
+
+    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+        rows = self._tables.all(self._every_sum(width), start=start)
+        return [(Dimensions(*row[:_WIDTH]), self._measures(row[_WIDTH:])) for row in rows]
+
+    def oldest_hour(self, since: int) -> int | None:
+        [start] = self._tables.one(f"SELECT min(start) FROM {self._of(HOUR_S)} WHERE start >= :since", since=since)
+        return None if start is None else int(start)
+
+    def sum_up_day(self, day: int) -> None:
+        summed = ", ".join(f"sum({name})" for name in self.columns)
+        self._tables.run(
+            f"INSERT INTO {self._of(DAY_S)} (start, key, {', '.join(self.columns)})"
+            f" SELECT :day, key, {summed} FROM {self._of(HOUR_S)} WHERE start >= :day AND start < :next"
+            " GROUP BY key ORDER BY key",
+            day=day,
+            next=day + DAY_S,
+        )
+
+    def drop_days(self, since: int) -> None:
+        self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
+
+    def drop_hours(self, before: int) -> int:
+        """The hours' periods become those of their days."""
+        gone = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
+        periods = self._named("periods")
+        self._tables.run(
+            f"INSERT INTO {periods} AS old (width, start, first)"
+            f" SELECT :day, start / :day * :day, min(first) FROM {periods} WHERE width = :hour AND start < :before"
+            f" GROUP BY start / :day ON CONFLICT (width, start) DO UPDATE {_LOWEST}",
+            day=DAY_S,
+            hour=HOUR_S,
+            before=before,
+        )
+        self._tables.run(f"DELETE FROM {periods} WHERE width = :hour AND start < :before", hour=HOUR_S, before=before)
+        return gone
+
+    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+        rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
+        self._tables.run_each(
+            f"INSERT INTO {self._named('periods')} AS old (width, start, first) VALUES (:width, :start, :first)"
+            f" ON CONFLICT (width, start) DO UPDATE {_LOWEST}",
+            rows,
+        )
+
+    def forget_firsts(self) -> None:
+        self._tables.run(f"UPDATE {self._named('periods')} SET first = 0, frozen = false")
+
+    def freeze_periods(self, below: int) -> None:
+        statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"
+        self._tables.run(f"UPDATE {self._named('periods')} {statement}", below=below)
+
+    def frozen_periods(self) -> set[tuple[int, int]]:
+        rows = self._tables.all(f"SELECT width, start FROM {self._named('periods')} WHERE frozen")
+        return {(width, start) for width, start in rows}
+
+    def firsts(self) -> Mapping[tuple[int, int], int]:
+        rows = self._tables.all(f"SELECT width, start, first FROM {self._named('periods')}")
+        return {(width, start): first for width, start, first in rows}
+
+    def calls(self, width: int) -> Mapping[int, int]:
+        statement = f"SELECT start, CAST(sum(calls) AS bigint) FROM {self._of(width)} GROUP BY start"
+        return dict(self._tables.all(statement))
+
+    def drop_open_periods(self) -> int:
+        is_open = f"SELECT start FROM {self._named('periods')} WHERE width = :width AND NOT frozen"
+        for width in TABLES:
+            self._tables.run(f"DELETE FROM {self._of(width)} WHERE start IN ({is_open})", width=width)
+        return self._tables.run(f"DELETE FROM {self._named('periods')} WHERE NOT frozen")
+
+    def count_rows(self) -> int:
+        counts = [f"(SELECT count(*) FROM {self._of(width)})" for width in TABLES]
+        [count] = self._tables.one(f"SELECT {' + '.join(counts)}")
+        return int(count)
+
+    def _named(self, table: str) -> str:
+        return f"{{schema}}.{self.prefix}{table}"
+
+    def _of(self, width: int) -> str:
+        return self._named(TABLES[width])
+
+    def _every_sum(self, width: int, before: str = "") -> str:
+        """The statement that reads the sums of one start with their dimensions; a condition may follow."""
+        return (
+            f"SELECT {before}{KEY}, {', '.join(self.shown)} FROM {self._of(width)} h"
+            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
+        )
