@@ -48,49 +48,26 @@ from spool.postgres.transfer.rows import (
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
-from spool.transfer.tables import SETTINGS, KeptTable, KeptTables, MadeCopy, OpenTables, Progress, parts
+from spool.transfer.tables import NAMES, SETTINGS, KeptTable, KeptTables, MadeCopy, OpenTables, Progress, parts
 
 COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
 
 _log = logging.getLogger(__name__)
 
-# By their names there: columns that a source does not have get these values.
-_SAME: Mapping[str, Mapping[str, Any]] = {
+# Of the tables that a source gives, those that are not here as they are there.
+_MADE = frozenset({
+    "facts", "entries", "commits", "pending", "sqlite_sequence", "registry.facts", "registry.secrets",
+    "registry.sqlite_sequence", "ledger.keys", "ledger.hours", "ledger.days", "ledger.periods", "ledger.state",
+})  # fmt: skip
+_SAME = [name for name in NAMES if name not in _MADE]
+# Values of columns that no source has.
+_MORE: Mapping[str, Mapping[str, Any]] = {
     "routes": {"named_at": 0.0},
     "deliveries": {"owner": None},
-    "dead": {},
-    "refusals": {},
     "devices": {"row_version": 1, "written_at": 0.0},
-    "unenrolled": {},
-    "clusters": {},
-    "streams": {},
-    "stream_totals": {},
-    "stream_sizes": {},
-    "billing_hours": {},
-    "billing_drops": {},
-    "billing_rows": {},
-    "billing_months": {},
-    "container_files": {},
-    "container_books": {},
-    "series": {},
-    "conflicts": {},
-    "unrecognised": {},
-    "event_types": {},
-    "id_runs": {},
-    "books": {},
     "amendments": {"period": PERIOD},
-    "registry.keys": {},
-    "registry.operators": {},
-    "registry.sessions": {},
-    "registry.links": {},
-    "registry.audit": {},
-    "registry.insights": {},
-    "registry.comments": {},
-    "registry.connections": {},
-    "registry.documents": {},
-    "heard": {},
 }
-# Tables that are filled: those above, and those that are made.
+# Tables that are filled: those that are the same, and those that are made.
 TAKEN = frozenset(name.rpartition(".")[2] for name in _SAME) | {
     "facts", "registry_facts", "secrets", "partial_reports", "commits", "entries", "damaged", "container_contents",
     "container_pieces", "ledger_keys", "ledger_hours", "ledger_days", "ledger_periods", "ledger_state",
@@ -231,7 +208,8 @@ class _TakingOver:
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = {row["name"]: row["seq"] for row in self._rows("registry.sqlite_sequence")}
-        for name, more in _SAME.items():
+        for name in _SAME:
+            more = _MORE.get(name, {})
             self._write(name.rpartition(".")[2], ({**row, **more} for row in self._rows(name)))
         self._write("secrets", self._secrets())
         self._write("registry_facts", self._rows("registry.facts"))
