@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spool.errors import Invalid
@@ -125,7 +125,8 @@ def checked_namespace_id(id: str) -> str:
 def checked_namespace(draft: NamespaceDraft) -> NamespaceDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     text = draft.description
-    return NamespaceDraft(
+    return replace(
+        draft,
         name=checked_text("name", draft.name, MAX_NAME),
         description=checked_text("description", text, MAX_DESCRIPTION) if text.strip() else "",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -111,19 +111,15 @@ def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     planned = dict(sorted(_planned(draft.planned, draft.granularity)))
     if not planned and not default:
         raise Invalid("a budget needs an amount: planned_limits, or default_amount")
-    return BudgetDraft(
+    return replace(
+        draft,
         name=checked_text("name", draft.name, MAX_NAME),
-        view_id=draft.view_id,
-        granularity=draft.granularity,
         planned=planned,
         default_amount=default,
         time_zone=_zone(draft.time_zone, draft.granularity, now),
-        measure=draft.measure,
-        per=draft.per,
         alerts=_alerts("alerts", draft.alerts),
         forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
         channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
-        silent_until=draft.silent_until,
         silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON) if draft.silent_reason else "",
     )
 

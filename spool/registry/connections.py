@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from spool.errors import Invalid
@@ -86,13 +86,12 @@ def checked_connection(draft: ConnectionDraft) -> ConnectionDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     if draft.upstream_id:
         checked_connection_id(draft.upstream_id)
-    return ConnectionDraft(
+    return replace(
+        draft,
         name=checked_text("name", draft.name, MAX_NAME),
         cloud_provider=checked_text("cloud_provider", draft.cloud_provider, MAX_TEXT),
         expected_ingest_rate=_rate(draft.expected_ingest_rate),
-        is_enabled=draft.is_enabled,
         s3_bucket=draft.s3_bucket and _checked_bucket(draft.s3_bucket),
-        upstream_id=draft.upstream_id,
     )
 
 

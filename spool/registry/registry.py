@@ -47,7 +47,9 @@ class Registry:
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
-        self._documents: tuple[DocumentTable[Any], ...] = (self.roles, self.views, self.budgets, self.allocation)
+        self._documents: tuple[DocumentTable[Any], ...] = (
+            self.roles, self.connections, self.views, self.budgets, self.allocation,
+        )  # fmt: skip
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
@@ -55,7 +57,7 @@ class Registry:
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
-            tables: Sequence[MemoryTable] = (registry.keys, registry.connections, *registry._documents)
+            tables: Sequence[MemoryTable] = (registry.keys, *registry._documents)
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
@@ -65,10 +67,7 @@ class Registry:
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """By limit how many rows each key made of those that are there, under "" those that people made."""
-        there = {
-            makers.CONNECTIONS: len(self.connections.all()),
-            **{table.limit: table.count() for table in self._documents},
-        }
+        there = {table.limit: table.count() for table in self._documents}
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**there, makers.INSIGHTS: rows.count_insights()}

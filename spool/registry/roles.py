@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -319,10 +319,10 @@ def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     if len(draft.members) + len(draft.groups) > limits.members:
         raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
     description = draft.description.strip()
-    return RoleDraft(
+    return replace(
+        draft,
         name=checked_text("name", draft.name, MAX_NAME),
         description=checked_text("description", description, MAX_DESCRIPTION) if description else "",
-        data_access=draft.data_access,
         filters=tuple(map(_checked_filter, draft.filters)),
         permission_sets=_checked_sets(draft.permission_sets),
         members=tuple(sorted(set(map(checked_email, draft.members)))),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
 from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
@@ -156,16 +156,13 @@ def checked_view(draft: ViewDraft) -> ViewDraft:
         raise Invalid(f"group_by names at most {MAX_GROUPS} dimensions")
     if sum(map(len, draft.filter.values())) > MAX_VALUES:
         raise Invalid(f"a filter has at most {MAX_VALUES} values")
-    return ViewDraft(
+    return replace(
+        draft,
         name=checked_text("name", draft.name, MAX_NAME),
         filter={name: tuple(_values(name, values)) for name, values in draft.filter.items()},
-        principal_dimension=draft.principal_dimension,
         connections=_checked_connections(draft.connections),
         anomalies=_checked_anomalies(draft.anomalies),
-        granularity=draft.granularity,
         group_by=tuple(dict.fromkeys(draft.group_by)),
-        cost_type=draft.cost_type,
-        range=draft.range,
     )
 
 

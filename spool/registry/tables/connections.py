@@ -5,12 +5,10 @@ every drop.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere
-from spool.registry.changes import Changes
 from spool.registry.connections import (
     BillingConnection,
     ConnectionDraft,
@@ -21,39 +19,34 @@ from spool.registry.connections import (
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.edits import edited
-from spool.registry.shared.following import CONNECTIONS
-
-_DRAFTED = ("name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_bucket", "upstream_id")
+from spool.registry.shared.following import CONNECTIONS, Subject
+from spool.registry.tables.documents import DocumentTable, check_name, stated
 
 
-class ConnectionTable:
+class _ConnectionRows:
+    """They have a table of their own; the rules are those of documents."""
+
+    noun = "billing connection"
+    about: Subject = (CONNECTIONS, "")
+
+    def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
+        return {each.id: each for each in rows.connections()}
+
+    def put(self, rows: RegistryRows, row: BillingConnection) -> None:
+        rows.put_connection(row)
+
+    def delete(self, rows: RegistryRows, id: str) -> None:
+        rows.delete_connection(id)
+
+
+class ConnectionTable(DocumentTable[BillingConnection]):
     """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
-    about = ((CONNECTIONS, ""),)
-
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-        self._connections: dict[str, BillingConnection] = {}
-
-    async def load(self) -> None:
-        self._connections = {each.id: each for each in await self._changes.read(lambda rows: rows.connections())}
+    kind, draft, limit, action = _ConnectionRows(), ConnectionDraft, makers.CONNECTIONS, "connection"
 
     async def ids(self) -> Collection[str]:
         """Of all that are there now, whichever process made them."""
-        return {each.id for each in await self._changes.read(lambda rows: rows.connections())}
-
-    def find(self, id: str) -> BillingConnection | None:
-        return self._connections.get(id)
-
-    def get(self, id: str) -> BillingConnection:
-        connection = self.find(id)
-        if connection is None:
-            raise NotThere("there is no billing connection with this id")
-        return connection
-
-    def all(self) -> list[BillingConnection]:
-        return list(self._connections.values())
+        return (await self._changes.read(self.kind.all)).keys()
 
     async def create(
         self, draft: ConnectionDraft, *, id: str | None = None, most: int, actor: Actor
@@ -64,82 +57,34 @@ class ConnectionTable:
         NotAllowed when there are `most`, or a key made as many as it leaves free.
         """
         id = new_connection_id() if id is None else checked_connection_id(id)
-        return await self._add(id, checked_connection(draft), actor, most)
+        return await self._make(id, draft, most=most, actor=actor)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """Add a connection that the configuration names, whatever its id looks like; nothing if it is there."""
         if self.find(id) is None:
-            await self._add(id, checked_connection(draft), actor, None)
+            await self._make(id, draft, most=None, actor=actor)
 
-    async def change(self, id: str, changes: dict[str, Any], *, actor: Actor) -> BillingConnection:
+    async def change(self, id: str, changes: Mapping[str, Any], *, actor: Actor) -> BillingConnection:
         """Set the fields of a draft that are given."""
-        now = self._changes.clock.now()
 
-        def work(rows: RegistryRows) -> BillingConnection:
-            before = _read(rows, id)
-            kept = {name: getattr(before, name) for name in _DRAFTED}
-            drafted = checked_connection(ConnectionDraft(**{**kept, **changes}))
-            after = edited(before, replace(before, **_fields(drafted)), last_updated=now)
-            if after is before:
-                return before
-            _check_name(rows, after)
-            rows.put_connection(after)
-            names = [name for name in _DRAFTED if getattr(before, name) != getattr(after, name)]
-            was, is_now = ({name: asdict(each)[name] for name in names} for each in (before, after))
-            rows.add_audit(now, actor, "connection.change", id, before=was, after=is_now)
-            return after
+        def edit(before: BillingConnection) -> BillingConnection:
+            draft = ConnectionDraft(**{**stated(before, ConnectionDraft), **changes})
+            return replace(before, **stated(checked_connection(draft)))
 
-        return await self._changes.change(work, self._remember)
+        return await self._edit(id, edit, check=_check, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        def work(rows: RegistryRows) -> None:
-            before = _read(rows, id)
-            rows.delete_connection(id)
-            makers.forget_maker(rows, makers.CONNECTIONS, id)
-            was = {"name": before.name, "cloud_provider": before.cloud_provider}
-            rows.add_audit(self._changes.clock.now(), actor, "connection.delete", id, before=was)
+        await self._remove(id, check=_nothing_hangs_on_it, actor=actor)
 
-        await self._changes.change(work, lambda _: self._forget(id))
-
-    async def _add(self, id: str, draft: ConnectionDraft, actor: Actor, most: int | None) -> BillingConnection:
+    async def _make(self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor) -> BillingConnection:
         now = self._changes.clock.now()
-        connection = BillingConnection(id=id, **_fields(draft), created=now, last_updated=now)
-
-        def work(rows: RegistryRows) -> BillingConnection:
-            known = rows.connections()
-            if most is not None and len(known) >= most:
-                raise NotAllowed(f"there are {most} billing connections (billing.max_connections); delete one")
-            if most is not None:
-                makers.check_share(rows, makers.CONNECTIONS, [each.id for each in known], most, actor)
-            if any(each.id == id for each in known):
-                raise AlreadyThere(f"there is a billing connection with the id {id!r}")
-            _check_name(rows, connection)
-            rows.put_connection(connection)
-            makers.note_maker(rows, makers.CONNECTIONS, id, actor)
-            rows.add_audit(now, actor, "connection.create", id, after=asdict(draft))
-            return connection
-
-        return await self._changes.change(work, self._remember)
-
-    def _remember(self, connection: BillingConnection) -> None:
-        self._connections[connection.id] = connection
-
-    def _forget(self, id: str) -> None:
-        self._connections.pop(id, None)
+        connection = BillingConnection(id=id, created=now, last_updated=now, **stated(checked_connection(draft)))
+        return await self._add(connection, check=_check, most=most, actor=actor)
 
 
-def _fields(draft: ConnectionDraft) -> dict[str, Any]:
-    return {name: getattr(draft, name) for name in _DRAFTED}
+def _check(rows: RegistryRows, kept: Mapping[str, BillingConnection], connection: BillingConnection) -> None:
+    check_name(kept.values(), connection, noun="billing connection")
 
 
-def _check_name(rows: RegistryRows, connection: BillingConnection) -> None:
-    name = connection.name.casefold()
-    if any(each.name.casefold() == name and each.id != connection.id for each in rows.connections()):
-        raise AlreadyThere(f"there is a billing connection named {connection.name!r}")
-
-
-def _read(rows: RegistryRows, id: str) -> BillingConnection:
-    connection = next((each for each in rows.connections() if each.id == id), None)
-    if connection is None:
-        raise NotThere("there is no billing connection with this id")
-    return connection
+def _nothing_hangs_on_it(rows: RegistryRows, connection: BillingConnection) -> None:
+    """Drops are forgotten where they are kept."""

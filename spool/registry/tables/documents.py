@@ -14,7 +14,7 @@ from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
-from spool.registry.shared.documents import DocumentKind, Identified, stored
+from spool.registry.shared.documents import Identified, stored
 from spool.registry.shared.edits import check_version, edited, version_of
 from spool.registry.shared.following import Subject
 from spool.registry.shared.makers import check_share, forget_maker, note_maker
@@ -47,6 +47,26 @@ class MemoryTable(Protocol):
 
 
 Row = TypeVar("Row", bound=ManagedDocument)
+
+
+class RowKind(Protocol[Row]):
+    """Where the rows of a table are: documents of one kind (`DocumentKind`), or a table of their own."""
+
+    @property
+    def noun(self) -> str: ...
+
+    @property
+    def about(self) -> Subject: ...
+
+    def all(self, rows: RegistryRows) -> dict[str, Row]:
+        """By id."""
+        ...
+
+    def put(self, rows: RegistryRows, row: Row) -> None: ...
+
+    def delete(self, rows: RegistryRows, id: str) -> None: ...
+
+
 # What is checked of a row that is to be kept, among all that are there; it raises.
 Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
@@ -58,7 +78,7 @@ class DocumentTable(Generic[Row]):
     A table says how drafts become rows; `_add`, `_edit` and `_remove` keep them.
     """
 
-    kind: DocumentKind[Row]
+    kind: RowKind[Row]
     draft: type[Any]  # its fields are what people and keys state of a row, and what the audit list shows
     limit: str  # the setting that bounds the rows; makers are noted by it
     action: str  # of audit rows, before the dot

@@ -1,0 +1,39 @@
+"""What is stated of a row is checked and kept: a field that its check does not know is not lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spool.registry.allocation import NamespaceDraft, checked_namespace
+from spool.registry.budgets import BudgetDraft, checked_budget
+from spool.registry.connections import ConnectionDraft, checked_connection
+from spool.registry.roles import FULL, RoleDraft, RoleLimits, checked_role_draft
+from spool.registry.views import ViewDraft, checked_view
+
+AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts": {}}
+
+
+@pytest.mark.parametrize(
+    ("draft", "check", "fields"),
+    [
+        (ViewDraft, checked_view, {"principal_dimension": "model"}),
+        (BudgetDraft, partial(checked_budget, now=0.0), {"view_id": "v", **AMOUNTS}),
+        (RoleDraft, partial(checked_role_draft, limits=RoleLimits()), {"data_access": FULL}),
+        (ConnectionDraft, checked_connection, {"cloud_provider": "x"}),
+        (NamespaceDraft, checked_namespace, {"description": ""}),
+    ],
+)
+def test_a_field_more_of_a_draft_is_kept(draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]) -> None:
+    """Whoever adds one states it in the draft; its check is a line of its own."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Longer(draft):  # type: ignore[misc]
+        note: str = ""
+
+    checked = check(Longer(name=" one ", note="kept", **fields))
+    assert ("one", "kept") == (checked.name, checked.note)
