@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -34,12 +35,14 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
+from spool.turns.thread_priority import lower_priority
 
 _log = logging.getLogger(__name__)
 
 FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself after 28 s
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
+ANSWERING = 8  # threads that compute answers and wait for the system; more would not be faster
 # Threads commit and read large bodies. Whoever comes back from the system, several times a request, waits so long for
 # the interpreter's lock: Python's own 5 ms add up to many.
 SWITCH_S = 0.0005
@@ -100,6 +103,8 @@ class App:
         ConfigError when what the configuration points to is wrong.
         """
         sys.setswitchinterval(SWITCH_S)
+        answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
+        asyncio.get_running_loop().set_default_executor(answering)
         try:
             await self._prepare_listeners()
             self._services = services = await self._open_when_there_is_room()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from exporters.otlp.encoding import encode
 from gateway.monitoring.memory import settle_after_start
 from gateway.workers.serving import Link, serve
+from spool.turns.thread_priority import lower_priority
 
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 OUT_OF_MEMORY = 70
@@ -28,6 +29,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     with suppress(OSError, ValueError):  # a service manager may forbid it, and then bounds the memory of all
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+    lower_priority()
     settle_after_start()
     try:
         serve(Link(connection), encode)

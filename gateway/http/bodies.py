@@ -21,7 +21,7 @@ from isal.igzip_lib import IsalError
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http.budget import Lease
-from spool.fair_turns import pause
+from spool.turns.fair_turns import pause
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -61,7 +61,6 @@ from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
-from spool.fair_turns import FairTurns
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
@@ -76,6 +75,7 @@ from spool.registry.roles import RoleLimits
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, Storage, no_database
 from spool.streams import StreamReader
+from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
     from gateway.authentication.oidc.sign_ins import ProviderSignIns

@@ -13,14 +13,15 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from spool.fair_turns import Party, current_work, pause_when_due
+from spool.turns.fair_turns import Party, current_work, pause_when_due
+from spool.turns.thread_priority import lower_priority
 
 T = TypeVar("T")
 
 LARGE: Final = 256 * 1024  # bytes of a body that is read on the thread
 STINT_S: Final = 0.02  # of the thread for one body, while nobody waits who used less
 # One for all: it is done with one slice before the memory of the next.
-_THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 
 
 async def drive(work: Generator[None, None, T]) -> T:

@@ -19,13 +19,13 @@ from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
 from gateway.normalise.outcome import PART, Outcome, Reject
 from spool.errors import KeyEnded
-from spool.fair_turns import current_work, pause_when_due
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
+from spool.turns.fair_turns import current_work, pause_when_due
 
 SHARED_PART = 128  # records that are kept together while others wait, too: a commit of them takes a millisecond or two
 TURN = 25  # records between two looks at the time

@@ -19,9 +19,9 @@ from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, S
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.fair_turns import pause
 from spool.log.partial_reports import PARTS, PartialReports, of_kind
 from spool.log.values import Receipt
+from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
 

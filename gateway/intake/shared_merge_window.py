@@ -28,13 +28,13 @@ from gateway.normalise.formats.langfuse.merger import (
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
-from spool.fair_turns import pause
 from spool.log.expectations import as_read
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
 from spool.shares import fullest_first
+from spool.turns.fair_turns import pause
 
 ATTEMPTS = 8  # then the sender repeats
 AT_ONCE = 500  # reports that are released together

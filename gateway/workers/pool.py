@@ -24,7 +24,7 @@ from gateway.workers import jobs
 from gateway.workers.messages import MessageKind, WorkerMessage
 from gateway.workers.process import StartChild, WorkerProcess
 from gateway.workers.results import ArrivingResult
-from spool.fair_turns import Party, current_work
+from spool.turns.fair_turns import Party, current_work
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
 WINDOW: Final = 1024 * 1024

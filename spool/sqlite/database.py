@@ -18,6 +18,8 @@ from typing import TypeVar
 
 import aiosqlite
 
+from spool.turns.thread_priority import lower_priority
+
 T = TypeVar("T")
 WAL_BYTES = 64 << 20  # a log that stays larger than this is one that something keeps from being moved into the file
 CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
@@ -303,6 +305,8 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """On the thread of the connection that reads: what is asked of it waits behind commits."""
+    lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute("PRAGMA query_only = ON")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from gateway.attempts import neighbourhood
-from spool.fair_turns import FairTurns, current_work
+from spool.turns.fair_turns import FairTurns, current_work
 
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
 

@@ -18,7 +18,7 @@ from gateway.http.listening.exact_paths import by_exact_path
 from gateway.http.listening.fair_requests import in_turns
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.tls import Certificate
-from spool.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurns
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from gateway.http.requests import Result
 from gateway.operator.log import dates, newest
 from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
-from spool.fair_turns import pause
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage
 from spool.record import AI_TELEMETRY, TOPICS
+from spool.turns.fair_turns import pause
 
 STEP = 1024  # records that are read between two turns of the event loop
 OWN_DATES_S = 48 * 3600.0  # a day, and what of it is reported within the next one

@@ -18,11 +18,11 @@ from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
-from spool.fair_turns import pause
 from spool.ledger.own_records import first_after
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import TOPICS, as_json, moment
+from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
 NOT_STORED = (

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.fair_turns import FAR_LESS, Party, current_work
 from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
+from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more

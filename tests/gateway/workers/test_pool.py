@@ -27,9 +27,9 @@ from gateway.workers.messages import PIECE, MessageKind
 from gateway.workers.pool import DIED, NOT_STARTED, SILENT, NotDone, WorkerPool
 from gateway.workers.process import StartChild, environment, starter
 from gateway.workers.serving import Link, serve
-from spool.fair_turns import FairTurns
 from spool.record import Inference
 from spool.settings import MIB
+from spool.turns.fair_turns import FairTurns
 from tests.bench.load import payloads
 from tests.gateway.workers.children import ThreadChild, on_a_thread
 from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from spool.errors import SpoolUnavailable
-from spool.fair_turns import FairTurns
 from spool.identity import Identity
 from spool.log.commits import writer as writer_module
 from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
@@ -17,6 +16,7 @@ from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
 from spool.record import Record
+from spool.turns.fair_turns import FairTurns
 from tests.integration.spool.conftest import Starter
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 

@@ -28,7 +28,7 @@ MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
 RECENT_S: Final = 10.0  # a party that was not heard of for so long is forgotten
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
 # Between two steps of parties that used more than one whose request is in hand: so many times the step before.
-LEAST_REST_S, MOST_REST_S = 0.001, 0.01
+LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # so many times less was used
 MOST_LOOKED_AT: Final = 64  # parties with requests in hand, among which one that used less is looked for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spool.fair_turns import MOST_REST_S, FairTurns, Party, WorkInHand, current_work, pause
+from spool.turns.fair_turns import MOST_REST_S, FairTurns, Party, WorkInHand, current_work, pause
 
 pytestmark = pytest.mark.asyncio
 
