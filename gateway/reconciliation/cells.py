@@ -10,9 +10,10 @@ compared in fine cells; money in coarser ones where the statement of money tells
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gateway.reconciliation.moves import Move, levelled, moves
 from gateway.reconciliation.sides import (
     METERS,
     POOLED,
@@ -24,13 +25,14 @@ from gateway.reconciliation.sides import (
     Cell,
     CountedSums,
     CountedUse,
+    Prices,
     divided,
 )
 
 VOLUME, RATE, OTHER, OWN = "volume", "rate", "other", "own"
 PARTS = (VOLUME, RATE, OTHER, OWN)
 
-Prices = Callable[[str, str, int], Mapping[str, int]]  # list prices of a token by meter: of a model, tier and day
+VARIES = 200  # of a price: one part in so many is another price
 Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
 Regional = dict[tuple[Cell, str], dict[str, int]]  # of a cell and meter: what is of each region
 
@@ -100,6 +102,7 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    varying: set[str] = field(default_factory=set)  # models some of whose calls have another price than the listed one
 
     @property
     def billed_total(self) -> int:
@@ -132,26 +135,31 @@ def split(
     found = Split(levels=levels, metered=set(metered))
     _add_sides(found, tokens, money, counted)
     paid_rates = _paid_rates(found)
+    theirs_of = {cell: _told(found, cell) for cell in {*found.billed, *found.counted}}
+    moved = list(moves(theirs_of, found.counted, prices))
+    arrived: dict[tuple[Cell, str], list[Move]] = defaultdict(list)
+    for move in moved:
+        arrived[move.target].append(move)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
-    for cell in sorted({*found.billed, *found.counted}):
+    for cell, theirs in sorted(theirs_of.items()):
         billed, ours = found.billed.get(cell, BilledSums()), found.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
-        theirs = _metered(billed.tokens, ours.tokens) if cell.day in found.metered else dict(ours.tokens)
-        listed: Mapping[str, int] | None = None
+        listed = prices(cell.model, cell.tier, cell.day)
         own = 0
         for meter in METERS:
             have, said = ours.tokens.get(meter, 0), theirs.get(meter, 0)
             if not have and not said:
                 continue
+            price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
             if ours.valued.get(meter):
-                price = ours.values[meter] // ours.valued[meter]
-            else:
-                if listed is None:
-                    listed = prices(cell.model, cell.tier, cell.day)
-                price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
+                own_price = ours.values[meter] // ours.valued[meter]
+                if abs(own_price - price) * VARIES > price:
+                    found.varying.add(cell.model)
+                price = own_price
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
             volume = (said - have) * price if said else -value
+            volume += sum(int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ()))
             if said != have:
                 found.extra[cell, meter] = said - have
             if volume:
@@ -159,9 +167,12 @@ def split(
             sums = at_our_prices[coarse][meter]
             sums.tokens += said
             sums.worth += value + volume
-            _add_regions(sums, billed, ours, meter, value + volume)
+            _add_regions(sums, billed, ours, meter, said, value + volume)
+            for move in arrived.get((cell, meter), ()):
+                _move_regions(sums, move, found.counted[move.source[0]])
         if own != ours.cost:
             found.parts[OWN, cell, ""] += own - ours.cost
+    _level(found, at_our_prices, moved)
     _rates(found, at_our_prices, imputed=imputed)
     found.parts = defaultdict(int, {entry: amount for entry, amount in found.parts.items() if amount})
     return found
@@ -204,6 +215,12 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
     return {place: amount // tokens[place] for place, amount in paid.items() if tokens.get(place)}
 
 
+def _told(found: Split, cell: Cell) -> dict[str, int]:
+    """Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day."""
+    ours = found.counted.get(cell, CountedSums()).tokens
+    return _metered(found.billed.get(cell, BilledSums()).tokens, ours) if cell.day in found.metered else dict(ours)
+
+
 def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
     """Billed tokens by METERS: what a statement does not tell apart is divided as our own tokens are."""
     found = {meter: told.get(meter, 0) for meter in METERS}
@@ -214,17 +231,41 @@ def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]
     return found
 
 
-def _add_regions(sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, worth: int) -> None:
-    """Of what a meter's tokens are worth, the share of each region: by our values, and by the statement's tokens."""
+def _add_regions(sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int) -> None:
+    """Of what a meter's tokens are worth, what is of each region: by our values, and by the statement's tokens."""
     whole = ours.values.get(meter, 0)
+    have = ours.tokens.get(meter, 0)
+    times = said // have if have and said % have == 0 else 1  # rows that came again are of the same regions
     for (region, place), value in ours.regional.items():
-        if place == meter and whole:
-            sums.counted_in[region] += worth * value // whole
+        if place == meter and whole:  # what only the statement has is of no region that we know
+            sums.counted_in[region] += min(worth, whole * times) * value // whole
     told = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
     whole = sum(billed.tokens.get(place, 0) for place in told)
     for (region, place), tokens in billed.regional.items():
         if place in told and whole:
             sums.billed_in[region] += worth * tokens // whole
+
+
+def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
+    """Values of tokens that the statement has elsewhere, so that both places are billed at one share of our price."""
+    coarse = found.levels.coarse
+    for move, less, more in levelled(
+        moved,
+        coarse,
+        worth=lambda place: at_our_prices[place[0]][place[1]].worth,
+        sold=lambda place: at_our_prices[place[0]][place[1]].tokens,
+        paid=lambda place: found.paid.get(place),
+    ):
+        for (cell, meter), amount in ((move.source, -less), (move.target, more)):
+            found.parts[VOLUME, cell, meter] += amount
+            at_our_prices[coarse(cell)][meter].worth += amount
+
+
+def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
+    """What came from another place is of the regions that it is of there."""
+    for (region, place), value in ours.regional.items():
+        if place == move.source[1]:
+            sums.counted_in[region] += int(move.tokens * move.target_price * value / ours.values[place])
 
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:

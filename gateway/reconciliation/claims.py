@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
 from gateway.reconciliation.rate_series import of_model
@@ -74,10 +75,20 @@ class Left:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[tuple[Cell, str], int] = dict(split.extra)
+        self.told: set[Cell] = set()  # whose calls are explained: those of one side alone
+        self.untold_tiers: set[tuple[str, str]] = set()  # keys and models some calls of which name another tier
+        self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
 
     @property
     def unexplained(self) -> int:
         return sum(self.amounts.values())
+
+    def paid(self, cell: Cell, meter: str) -> int | None:
+        """What was billed for tokens, less what was claimed of their rate; None if all of that was."""
+        if (cell, meter) in self._priced:
+            return None
+        entry = (RATE, cell, meter)
+        return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
     def volume(self) -> list[Entry]:
         """Entries of volume that are left, also those without a price."""
@@ -87,17 +98,33 @@ class Left:
         """
         Entries of volume, and those of the rates in their cells that no price explains.
 
-        Calls that one side has alone may be larger than the others, or of another tier: their price then shows as a
-        rate that comes and goes with them, while a price that differs is the same from day to day.
+        Calls that one side has alone may be larger than the others, or of a tier that is not told: their price then
+        shows as a rate that comes and goes with them, while a price that differs is the same from day to day. Where
+        every call of a model has the listed price, it is theirs only if it is one share of what they are worth.
         """
         entries = list(volume)
         coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.of(RATE) if entry[1] in coarse and entry[1].model == model]
-            series = of_model(self._split, model, {meter for _, _, meter in rates})
+            series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
             unsteady = {meter for meter, each in series.items() if each.steps() is None}
-            entries += [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
+            of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
+            if model in self._split.varying or not self._split.levels.tier or self._is_one_share(entries, of_calls):
+                entries += of_calls
         return entries
+
+    def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
+        """Whether rates are the same share of the tokens of one side in each cell."""
+        worth: dict[tuple[Cell, str], int] = defaultdict(int)
+        for entry in volume:
+            if entry[0] == VOLUME:
+                worth[self._split.levels.coarse(entry[1]), entry[2]] += self.amounts.get(entry, 0)
+        whole = sum(worth[cell, meter] for _, cell, meter in rates)
+        if not whole:
+            return False
+        share = Fraction(sum(self.amounts[entry] for entry in rates), whole)
+        apart = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
+        return apart * APART <= sum(abs(self.amounts[entry]) for entry in rates)
 
     def of(self, part: str) -> list[Entry]:
         return [entry for entry in self.amounts if entry[0] == part]
@@ -113,8 +140,14 @@ class Left:
         exchange: bool = False,
         since: int = 0,
         regions: Iterable[str] = (),
+        portions: Mapping[Entry, Fraction] | None = None,
+        tells_calls: bool = False,
     ) -> Claim | None:
-        """Claim these entries as a whole; None if nothing of them is left."""
+        """
+        Claim these entries as a whole, or the `portions` given of some; None if nothing of them is left.
+
+        `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there any more.
+        """
         amount = tokens = priced = 0
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
@@ -125,8 +158,14 @@ class Left:
             moved_tokens = self.extra.pop((cell, meter), None) if part == VOLUME else None
             if share is None and moved_tokens is None:
                 continue
+            if portions and (portion := portions.get(entry)) is not None:
+                share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
             taken = True
             parts.add(part)
+            if part == RATE and entry not in self.amounts:
+                self._priced.add((cell, meter))
+            if part == VOLUME and tells_calls:
+                self.told.add(cell)
             amount += share or 0
             priced += (share or 0) if part == RATE else 0
             tokens += moved_tokens or 0
@@ -153,3 +192,18 @@ class Left:
             since=since,
             is_of_tokens=parts != {OTHER},
         )
+
+    def _leave(
+        self, entry: Entry, share: int | None, tokens: int | None, portion: Fraction
+    ) -> tuple[int | None, int | None]:
+        """A portion of an entry that was taken out; what is beside it is left again."""
+        _, cell, meter = entry
+        taken_tokens = None if tokens is None else round(tokens * portion)
+        if taken_tokens is not None and tokens is not None and abs(tokens - taken_tokens) <= 1:
+            return share, tokens
+        taken = None if share is None else round(share * portion)
+        if share is not None and taken is not None and share != taken:
+            self.amounts[entry] = share - taken
+        if tokens is not None and taken_tokens is not None and tokens != taken_tokens:
+            self.extra[cell, meter] = tokens - taken_tokens
+        return taken, taken_tokens

@@ -10,10 +10,10 @@ from operator import attrgetter
 
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.causes.rest import last_digit
-from gateway.reconciliation.cells import PARTS, Prices, Split, split
+from gateway.reconciliation.cells import PARTS, Split, split
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
-from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse
+from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse, Prices
 from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -11,7 +11,7 @@ from gateway.reconciliation.cells import Split
 from gateway.reconciliation.sides import Cell
 
 SAME = Decimal("0.005")  # ratios that are this near are one
-MOST_SETS = 3  # of days at prices of their own, that of the other days with them
+MOST_SETS = 4  # of days at prices of their own, that of the other days with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,27 @@ class RateSeries:
         return found if len(found) <= 2 else None
 
 
-def of_model(split: Split, model: str, meters: Collection[str]) -> dict[str, RateSeries]:
+Paid = Callable[[Cell, str], int | None]  # what is left of what was billed for tokens at their prices; None: nothing
+
+
+def of_model(split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None) -> dict[str, RateSeries]:
     """The series of some meters of a model, those that a statement bills."""
-    return of_cells(split, {cell for cell, _ in split.worth if cell.model == model}, meters)
+    return of_cells(split, {cell for cell, _ in split.worth if cell.model == model}, meters, paid_of)
 
 
-def of_cells(split: Split, cells: Collection[Cell], meters: Collection[str]) -> dict[str, RateSeries]:
-    """The series of some meters over some cells, those that a statement bills."""
+def of_cells(
+    split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
+) -> dict[str, RateSeries]:
+    """The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says less."""
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
         if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
             continue
+        amount = split.paid[cell, meter] if paid_of is None else paid_of(cell, meter)
+        if amount is None:
+            continue
         paid, values, sold = sums.setdefault(meter, (defaultdict(int), defaultdict(int), defaultdict(int)))
-        paid[cell.day] += split.paid[cell, meter]
+        paid[cell.day] += amount
         values[cell.day] += worth
         sold[cell.day] += split.sold[cell, meter]
     return {meter: RateSeries(*each) for meter, each in sums.items()}

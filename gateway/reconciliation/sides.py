@@ -7,7 +7,7 @@ Money is in units of `spool.ledger.money`, so that every sum is exact. A token i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "i
 WHOLE = "cost"  # money of all the tokens of a cell, not told apart
 
 STANDARD = ""
+Prices = Callable[[str, str, int], Mapping[str, int]]  # list prices of a token by meter: of a model, tier and day
 
 
 class Cell(NamedTuple):

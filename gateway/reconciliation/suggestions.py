@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.reconciliation.cells import Prices, Split
+from gateway.reconciliation.cells import Split
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.rate_series import of_model
 from gateway.reconciliation.series import are_alike
-from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, STANDARD, WRITE_1H, WRITE_5M
+from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, STANDARD, WRITE_1H, WRITE_5M, Prices
 from gateway.reconciliation.wording import day_text, per_million
 
 LEAST_DAYS = 7

@@ -13,7 +13,9 @@ MILLION = 10**6
 def dollars(units: int) -> str:
     """To the cent; smaller amounts to what can be seen of them."""
     amount = Decimal(money.text(units))
-    shown = f"{abs(amount):,.2f}" if abs(amount) >= Decimal("0.01") or not amount else f"{abs(amount):.6f}".rstrip("0")
+    size = abs(amount)
+    digits = max(6, -size.adjusted())
+    shown = f"{size:,.2f}" if size >= Decimal("0.01") or not size else f"{size:.{digits}f}".rstrip("0")
     return f"-${shown}" if amount < 0 else f"${shown}"
 
 

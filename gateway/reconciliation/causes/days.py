@@ -33,6 +33,8 @@ def time_edge(case: Case) -> Iterator[Claim]:
     evidence = f"days are {apart:,} tokens apart, the whole time {abs(sum(by_day.values())):,}"
     if shift is not None:
         evidence += f"; with the ledger's times {abs(shift)} h {'later' if shift < 0 else 'earlier'} the days agree"
+    if left.untold_tiers:
+        evidence += "; tokens whose tier is not told are among them, and cannot be told apart on these days"
     claim = left.take(
         "time_edge",
         left.with_rates(left.volume()),

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 
-from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim
+from gateway.reconciliation.cells import VOLUME, Entry
+from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import named
 
+LEAST_DAYS = 5  # on which one side has too few tokens beside too many, where they are not as many
+MOST_OF = 0.9  # of these days the same are too many
 AGREES = 0.01
 DIFFERS = 0.02
+
+
+_OTHERS = "; others are missing or too many there as well, and what is of both cannot be told apart"
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """Places of one day with too many tokens and others with too few, so many apart in all of what was billed."""
+
+    places: list[tuple[Cell, str]]
+    apart: float
+    gains: frozenset[str]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.apart <= AGREES
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.apart
 
 
 def tier_unknown(case: Case) -> Iterator[Claim]:
@@ -21,25 +46,91 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     tokens: dict[Cell, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
-    entries = []
-    tiers = set()
+    found: dict[Cell, _Exchange] = {}
     for group, places in groups.items():
-        said = tokens[group]
-        extras = [case.left.extra[place] for place in places]
-        is_exchange = abs(sum(extras)) <= AGREES * said and sum(map(abs, extras)) > DIFFERS * said
-        if is_exchange and len({cell.tier for cell, _ in places}) > 1:
-            tiers |= {cell.tier for cell, meter in places if case.left.extra[cell, meter] > 0}
-            entries += places
+        of_tiers: dict[str, int] = defaultdict(int)
+        for place in places:
+            of_tiers[place[0].tier] += case.left.extra[place]
+        if _exchanged(of_tiers.values()) * 2 > DIFFERS * tokens[group]:
+            gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
+            found[group] = _Exchange(places, abs(sum(of_tiers.values())) / max(tokens[group], 1), gains)
+    found = _lasting(found)
+    portions: dict[Entry, Fraction] = {}
+    for group, each in found.items():
+        case.left.untold_tiers.add((group.key, group.model))
+        if each.is_whole:
+            portions |= _of_tiers_alone(case, each.places)
+        else:
+            for meter in {meter for _, meter in each.places}:
+                portions |= _in_both(case, [place for place in each.places if place[1] == meter])
+    tiers = {tier or "standard" for each in found.values() for tier in each.gains}
     claim = case.left.take(
         "tier_unknown",
-        [("volume", cell, meter) for cell, meter in entries],
-        sure=STRONG,
-        evidence=f"the statement has these tokens under {named(sorted(tier or 'standard' for tier in tiers))}, "
-        "the ledger under another tier",
+        [(VOLUME, *place) for each in found.values() for place in each.places],
+        sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
+        evidence=f"the statement has these tokens under {named(sorted(tiers))}, the ledger under another tier"
+        + ("" if all(each.is_whole for each in found.values()) else _OTHERS),
         advice="Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
+        portions=portions,
     )
     if claim is not None:
         yield claim
+
+
+def _lasting(found: Mapping[Cell, _Exchange]) -> dict[Cell, _Exchange]:
+    """Without those of a key and model that are not exact and go now this way, now that: chance, and no cause."""
+    gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
+    for group, each in found.items():
+        gains[group.key, group.model].append(each.gains)
+    common = {place: max(set(each), key=each.count) for place, each in gains.items()}
+    return {
+        group: each
+        for group, each in found.items()
+        if each.is_exact
+        or (
+            each.gains == (usual := common[group.key, group.model])
+            and len(gains[group.key, group.model]) >= LEAST_DAYS
+            and gains[group.key, group.model].count(usual) >= MOST_OF * len(gains[group.key, group.model])
+        )
+    }
+
+
+def _exchanged(extras: Iterable[int]) -> int:
+    """Tokens that are too many in some places and too few in others."""
+    extras = list(extras)
+    return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
+
+
+def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
+    """What is exchanged between some places, of each: as much of those with too many as of those with too few."""
+    extras = {place: case.left.extra[place] for place in places}
+    exchanged = _exchanged(extras.values())
+    more, fewer = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
+    return {
+        (VOLUME, *place): Fraction(exchanged, more if extra > 0 else fewer) for place, extra in extras.items() if extra
+    }
+
+
+def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
+    """
+    What is of the tiers where kinds of tokens are apart as well, over all tiers: those are of the tiers under which the
+    ledger has tokens of the kinds that are too few.
+    """
+    extra = case.left.extra
+    of_kinds: dict[str, int] = defaultdict(int)
+    for place in places:
+        of_kinds[place[1]] += extra[place]
+    lacking: dict[str, int] = defaultdict(int)
+    for cell, meter in places:
+        if of_kinds[meter] < 0 and extra[cell, meter] < 0:
+            lacking[cell.tier] -= extra[cell, meter]
+    whole, size = sum(lacking.values()), sum(abs(extra[place]) for place in places)
+    if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
+        return {}
+    return {
+        (VOLUME, cell, meter): 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
+        for cell, meter in places
+    }
 
 
 def cache_split(case: Case) -> Iterator[Claim]:
@@ -49,12 +140,22 @@ def cache_split(case: Case) -> Iterator[Claim]:
     for cell, meter in case.left.extra:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
+    portions: dict[Entry, Fraction] = {}
+    exchanges: dict[Cell, _Exchange] = {}
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
-        extras = [case.left.extra[cell, meter] for meter in meters]
-        if abs(sum(extras)) <= AGREES * said and sum(map(abs, extras)) > AGREES * said:
-            cause = "cache_ttl_1h" if set(meters) <= {WRITE_5M, WRITE_1H} else "cache_split"
-            found[cause] += [(cell, meter) for meter in meters]
+        places = [(cell, meter) for meter in meters]
+        extras = [case.left.extra[place] for place in places]
+        if _exchanged(extras) * 2 > AGREES * said:
+            gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
+            exchanges[cell] = _Exchange(places, abs(sum(extras)) / max(said, 1), gains)
+    exchanges = _lasting(exchanges)
+    is_exact = all(each.is_whole for each in exchanges.values())
+    for each in exchanges.values():
+        is_of_writes = {meter for _, meter in each.places} <= {WRITE_5M, WRITE_1H}
+        found["cache_ttl_1h" if is_of_writes else "cache_split"] += each.places
+        if not each.is_whole:
+            portions |= _in_both(case, each.places)
     for cause, places in found.items():
         lacking = sorted({meter for cell, meter in places if case.left.extra[cell, meter] > 0})
         advice = (
@@ -64,10 +165,12 @@ def cache_split(case: Case) -> Iterator[Claim]:
         )
         claim = case.left.take(
             cause,
-            [("volume", cell, meter) for cell, meter in places],
-            sure=EXACT,
-            evidence=f"the input agrees as a whole; the ledger has too few tokens under {named(lacking)}",
+            [(VOLUME, cell, meter) for cell, meter in places],
+            sure=EXACT if is_exact else WEAK,
+            evidence=f"{'the input agrees as a whole; ' if is_exact else ''}the ledger has too few tokens under "
+            f"{named(lacking)}, and as many too many under other kinds" + ("" if is_exact else _OTHERS),
             advice=advice,
+            portions=portions,
         )
         if claim is not None:
             yield claim

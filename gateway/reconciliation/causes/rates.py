@@ -80,7 +80,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     """The first shape that what is left of some cells of a model has."""
     entries = [entry for entry in case.left.of(RATE) if entry[1].model == model and is_of(entry[1])]
     left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-    meters = of_cells(case.split, {cell for cell, _ in case.split.worth if cell.model == model and is_of(cell)}, left)
+    cells = {cell for cell, _ in case.split.worth if cell.model == model and is_of(cell)}
+    meters = of_cells(case.split, cells, left, case.left.paid)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
@@ -97,6 +98,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ) or _price(meters, steps)
     since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
     off = [meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())]
+    if since and _is_apart(case, entries, {day for day in days if day >= since}):
+        return
     claim = case.left.take(
         cause,
         [entry for entry in entries if entry[2] in off],
@@ -113,8 +116,13 @@ def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, R
     """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
     every = sorted({day for each in meters.values() for day in each.worth})
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
-    for days, off in sets_of_days(meters):
-        stays = len(days) > 1 and days == every[-len(days) :]
+    sets = sets_of_days(meters)
+    others = {day for days, _ in sets for day in days}
+    for days, off in sets:
+        if _is_apart(case, entries, set(days)) or all(map(case.is_rounded, (e for e in entries if e[1].day in days))):
+            continue
+        later = [day for day in every if day >= days[0]]
+        stays = len(days) * 2 > len(later) > 1 and days[-1] >= every[-2] and set(later) - others <= set(days)
         first = next(iter(off.values()))
         alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
         is_of_all = alike and all(
@@ -134,6 +142,15 @@ def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, R
         )
         if claim is not None:
             yield claim
+
+
+def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
+    """Whether tokens are apart on all of these days, and not on others: a price of theirs is of those tokens."""
+    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    clean = {cell.day for cell, _ in case.split.worth if cell.model == entries[0][1].model} - {
+        cell.day for cell in apart if cell.model == entries[0][1].model
+    }
+    return bool(clean) and days.isdisjoint(clean)
 
 
 def _when(days: list[int], *, stays: bool) -> str:

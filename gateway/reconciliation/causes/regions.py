@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from gateway.reconciliation.cells import RATE, Regional, Split
 from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim
+from gateway.reconciliation.rate_series import RateSeries, sets_of_days
 from gateway.reconciliation.sides import Cell
 from gateway.reconciliation.wording import named
 
@@ -78,6 +79,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
     for model in case.models():
         ledger, statement = _left(case, model, case.split.counted_in), _left(case, model, case.split.billed_in)
         # At last the days of which the ledger tells it alone: records of before did not.
+        found = None
         for told_by, rates in (("ledger", ledger), ("statement", statement), (_TOLD_DAYS, _told(ledger))):
             is_counted = told_by != "statement"
             fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
@@ -94,8 +96,65 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 regions=fit.regions,
             )
             if claim is not None:
-                yield claim
+                found = claim
             break
+        found = (
+            found
+            or _beside_a_price(case, model, ledger, "ledger")
+            or _beside_a_price(case, model, statement, "statement")
+        )
+        if found is not None:
+            yield found
+
+
+def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -> Claim | None:
+    """
+    Regions at a published price where another price holds as well: without what they add, each kind of token has the
+    same price on all days, or a few prices; with it none.
+    """
+    worth: dict[str, int] = defaultdict(int)
+    for each in rates:
+        for region, amount in each.regional.items():
+            worth[region] += amount
+    names = sorted(region for region, amount in worth.items() if region not in _ANYWHERE and amount > 0)
+    is_rounded = all(case.is_rounded((RATE, each.cell, each.meter)) for each in rates if each.amount)
+    if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
+        return None
+    size = sum(abs(each.amount) for each in rates)
+    candidates = [(name,) for name in names[:_MOST]] + ([tuple(names)] if len(names) > 1 else [])
+    for regions in candidates:
+        for dearer in _PUBLISHED:
+            left = sum(abs(each.amount - dearer * each.within(regions)) for each in rates)
+            if left >= size or not _has_shape(rates, regions, dearer):
+                continue
+            portions, share = {}, Fraction(sum(each.within(regions) for each in rates), sum(e.worth for e in rates))
+            for each in rates:
+                plain = each.worth + Fraction(dearer) * each.within(regions)
+                added = Fraction(dearer) * each.within(regions) * (each.worth + each.amount) / plain
+                portions[RATE, each.cell, each.meter] = added / each.amount if each.amount else Fraction(0)
+            return case.left.take(
+                REGION,
+                [entry for entry, portion in portions.items() if portion],
+                sure=STRONG,
+                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {float(share):.1%} by value "
+                f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the other price "
+                "is the same from day to day",
+                advice=_ADVICE if told_by == "ledger" else _ADVICE_UNTOLD,
+                regions=regions,
+                portions=portions,
+            )
+    return None
+
+
+def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
+    """Whether each kind of token has few prices, where regions are dearer by so much of our price."""
+    sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
+    for each in rates:
+        paid, worth = sums.setdefault(each.meter, (defaultdict(int), defaultdict(int)))
+        paid[each.cell.day] += each.worth + each.amount
+        worth[each.cell.day] += each.worth + int(dearer * each.within(regions))
+    series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
+    return all(each.steps() is not None for each in series.values()) or bool(sets_of_days(series))
 
 
 def are_told(split: Split, model: str, days: Collection[int]) -> bool:

@@ -1,31 +1,34 @@
-"""Days and hours of which one side has nothing: nothing reported, or nothing was billed."""
+"""Days and hours of which one side has nothing, or the bill has all a second time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from fractions import Fraction
 
 from gateway.reconciliation.cells import RATE, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim
 from gateway.reconciliation.rate_series import SAME, of_model
-from gateway.reconciliation.sides import DAY_S
+from gateway.reconciliation.sides import DAY_S, OUTPUT, Cell
 from gateway.reconciliation.wording import day_text, named
+
+Kind = tuple[str, str, bool]  # a key, a model, and whether it is output
 
 HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
 LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
+MOST_AGAIN = 3  # times that rows may stand in a report beside the first
 ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack
 
 _POINT = "Look whether the gateway, or what reports to it, stood still or was not in use yet."
 
 
 def no_telemetry(case: Case) -> Iterator[Claim]:
-    """Days with a bill and without a call, while there are calls on others; then hours of a day without one."""
+    """Days with a bill and without a call, while there are calls on others."""
     counted, billed = _days(case)
     silent = sorted((billed - counted) & _open(case))
     if not silent or not counted:
-        yield from _silent_hours(case)
         return
     claim = case.left.take(
         "no_telemetry",
@@ -34,10 +37,10 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         evidence=f"{_named(silent)}: the statement has tokens or money, the ledger has no call, as it has on "
         f"{len(counted):,} other days",
         advice=_POINT,
+        tells_calls=True,
     )
     if claim is not None:
         yield claim
-    yield from _silent_hours(case)
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
@@ -52,12 +55,63 @@ def no_bill(case: Case) -> Iterator[Claim]:
         sure=EXACT,
         evidence=f"{_named(free)}: the ledger has calls, and the statement, which is about these days, has nothing",
         advice="Import the statement of these days again, whole; or look which account paid them.",
+        tells_calls=True,
     )
     if claim is not None:
         yield claim
 
 
-def _silent_hours(case: Case) -> Iterator[Claim]:
+def billed_twice(case: Case) -> Iterator[Claim]:
+    """Days of which the statement has the tokens of each model exactly twice, or more often: rows that came again."""
+    split, left = case.split, case.left
+    counted: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
+    extra: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
+    for cell, sums in split.counted.items():
+        for meter, tokens in sums.tokens.items():
+            counted[cell.day][cell.key, cell.model, meter == OUTPUT] += tokens
+    for (cell, meter), tokens in left.extra.items():
+        extra[cell.day][cell.key, cell.model, meter == OUTPUT] += tokens
+    again = {day: times for day in extra if (times := _times_again(extra[day], counted[day]))}
+    if len(again) * 2 > len(case.days) and not all(_is_told_again(case, place) for place in left.extra):
+        return  # so many days with tokens of another tier are calls, and no rows
+    entries = [entry for entry in left.volume() if entry[1].day in again]
+    portions = {}
+    for entry in entries:
+        _, cell, meter = entry
+        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+        said, times = own + split.extra[cell, meter], again[cell.day]
+        portions[entry] = Fraction(said * times, (times + 1) * left.extra[cell, meter])
+    claim = left.take(
+        "billed_twice",
+        entries,
+        sure=STRONG,
+        evidence=f"{_named(sorted(again))}: the statement has input and output of each model exactly twice, or more",
+        advice="Look whether rows of these days stand in the report more than once, and import it again.",
+        portions=portions,
+        tells_calls=True,
+    )
+    if claim is not None:
+        yield claim
+
+
+def _is_told_again(case: Case, place: tuple[Cell, str]) -> bool:
+    """Whether tokens of one tier are a multiple of those that were counted of it."""
+    cell, meter = place
+    own = case.split.counted[cell].tokens.get(meter, 0) if cell in case.split.counted else 0
+    return own > 0 and case.left.extra[place] % own == 0
+
+
+def _times_again(extra: Mapping[Kind, int], counted: Mapping[Kind, int]) -> int:
+    """How many times more the tokens of a day were billed, of all kinds alike; 0 if they were not."""
+    places = [place for place, tokens in extra.items() if tokens]
+    if len(places) < 2 or sum(counted.get(place, 0) for place in places) * 2 < sum(counted.values()):
+        return 0
+    times, more = divmod(extra[places[0]], counted.get(places[0], 0) or 1)
+    is_again = 1 <= times <= MOST_AGAIN and not more
+    return times if is_again and all(extra[place] == times * counted.get(place, 0) for place in places) else 0
+
+
+def silent_hours(case: Case) -> Iterator[Claim]:
     """Hours in a row without a call, on a day that lacks about as much as these hours have on other days."""
     lacking: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
@@ -85,6 +139,7 @@ def _silent_hours(case: Case) -> Iterator[Claim]:
         sure=STRONG,
         evidence=f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then",
         advice=_POINT,
+        tells_calls=True,
     )
     if claim is not None:
         yield claim
@@ -120,7 +175,7 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     rates: list[Entry] = []
     for model in {entry[1].model for entry in left.of(RATE)}:
         of_model_ = [entry for entry in left.of(RATE) if entry[1].model == model and entry[1].day in chosen]
-        series = of_model(case.split, model, {meter for _, _, meter in of_model_})
+        series = of_model(case.split, model, {meter for _, _, meter in of_model_}, left.paid)
         for entry in of_model_:
             of_meter = series.get(entry[2])
             others = set(of_meter.worth) - chosen if of_meter is not None else set()

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from fractions import Fraction
+from math import isqrt
 from operator import attrgetter
+from statistics import median
 
-from gateway.reconciliation.cells import OWN, RATE, Entry
+from gateway.reconciliation.cells import OWN, RATE, VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
 from gateway.reconciliation.wording import named, percent
 
+LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
+EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
 SAME_SIZE = 2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
 MEAN_ALIKE = 0.2
+CHANCE = 3  # times the mean size and the root of their number some calls may be off
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
+FEW = 10  # days may be one in so many of all
+FAR = 0.45  # of what was billed on a day: few days that lack more are of another cause than the others
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
@@ -32,6 +40,7 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 sure=WEAK if (alike := _may_be(case, name, value, billed=True)) else EXACT,
                 evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it{alike}",
                 advice=_POINT,
+                tells_calls=True,
             )
             if claim is not None:
                 yield claim
@@ -80,9 +89,57 @@ def other_account(case: Case) -> Iterator[Claim]:
                 sure=WEAK if (alike := _may_be(case, name, value, billed=False)) else STRONG,
                 evidence=f"the ledger has calls of the {name} {named([value])}, the statement has none{alike}",
                 advice="Import the statement of the account that pays; a subscription or a local server has none.",
+                tells_calls=True,
             )
             if claim is not None:
                 yield claim
+
+
+def counted_twice(case: Case) -> Iterator[Claim]:
+    """Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike."""
+    split, left = case.split, case.left
+    sums: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
+    sources: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for cell, counted in split.counted.items():
+        for meter, tokens in counted.tokens.items():
+            of_day = sums[cell.key, cell.model][cell.day]
+            of_day[meter == OUTPUT] += tokens
+            of_day[2 + (meter == OUTPUT)] += tokens + split.extra.get((cell, meter), 0)
+        for source, tokens in counted.by_source.items():
+            sources[cell.key, cell.model][source] += tokens
+    for (cell, meter), extra in split.extra.items():
+        if meter not in (split.counted[cell].tokens if cell in split.counted else {}):
+            sums[cell.key, cell.model][cell.day][2 + (meter == OUTPUT)] += extra
+    twice = {
+        place
+        for place, days in sums.items()
+        if len(days) >= LEAST_DAYS
+        and all(have == [2 * each for each in said] for have, said in map(_halves, days.values()))
+        and len(sources[place]) == 2
+        and len(set(sources[place].values())) == 1
+    }
+    entries = [entry for entry in left.volume() if (entry[1].key, entry[1].model) in twice]
+    portions = {}
+    for entry in entries:
+        _, cell, meter = entry
+        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+        portions[entry] = Fraction(-own, 2 * left.extra[cell, meter])
+    names = sorted({source for place in twice for source in sources[place]})
+    claim = left.take(
+        "double_report",
+        entries,
+        sure=STRONG,
+        evidence=f"exactly twice as much was counted as was billed, on each day, as much by {' as by '.join(names)}",
+        advice=f"Count one of them: `count = false` in [sources.{names[-1] if names else ''}].",
+        portions=portions,
+    )
+    if claim is not None:
+        yield claim
+
+
+def _halves(sums: list[int]) -> tuple[list[int], list[int]]:
+    """What was counted and what was billed of input and output."""
+    return sums[:2], sums[2:]
 
 
 def double_report(case: Case) -> Iterator[Claim]:
@@ -91,6 +148,7 @@ def double_report(case: Case) -> Iterator[Claim]:
     over = [entry for entry in left.volume() if left.extra[entry[1], entry[2]] < 0]
     gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
     models = {cell.model for _, cell, _ in over}
+    lacking = sum(extra for (cell, _), extra in left.extra.items() if extra > 0 and cell.model in models)
     total = billed = 0
     for _, cell, meter in over:
         gap[cell.day] -= left.extra[cell, meter]
@@ -99,7 +157,7 @@ def double_report(case: Case) -> Iterator[Claim]:
             total += sum(sums.tokens.values())
             for source, tokens in sums.by_source.items():
                 by_source[source][cell.day] += tokens
-    if sum(gap.values()) <= NEAR * total:
+    if sum(gap.values()) <= NEAR * total or lacking > EXCHANGED * sum(gap.values()):
         return
     billed = total - sum(gap.values())
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
@@ -120,30 +178,41 @@ def double_report(case: Case) -> Iterator[Claim]:
 
 
 def usage_missing(case: Case) -> Iterator[Claim]:
-    """As many calls on both sides, and calls in the ledger whose tokens nobody told."""
+    """Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by number."""
     for model in case.models():
         ours, theirs = _of_model(case, model)
         if not ours.unsized or ours.calls <= ours.unsized:
             continue
-        if theirs is not None and abs(theirs - ours.calls) > LEAST_SHARE * max(theirs, ours.calls):
-            continue
+        missing = 0 if theirs is None else theirs - ours.calls
+        is_of_all = abs(missing) <= LEAST_SHARE * max(theirs or 0, ours.calls)
         entries = _missing(case, model)
         gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
         mean = sum(ours.tokens.values()) // (ours.calls - ours.unsized)
-        is_alike = abs(gap - ours.unsized * mean) <= MEAN_ALIKE * max(gap, 1)
-        if theirs is None and not is_alike:
+        lacking = ours.unsized if is_of_all else ours.unsized + missing
+        apart = abs(gap - lacking * mean)
+        is_alike = apart <= MEAN_ALIKE * max(gap, 1)
+        chance = CHANCE * (2 if model in case.split.varying else 1)  # few large calls are many tokens
+        by_chance = max(MEAN_ALIKE * gap, chance * mean * isqrt(max(lacking, 0)))
+        is_near = apart <= by_chance or (theirs is not None and is_of_all)
+        if (missing < 0 and not is_of_all) or not is_near or not entries:
             continue
+        share = Fraction(ours.unsized, lacking)
+        beside = "" if is_of_all else (
+            f", and {missing:,} calls are missing: the two cannot be told apart, and are divided by their number"
+        )  # fmt: skip
         yield from _taken(
-            case, "usage_missing", entries, STRONG if is_alike else WEAK,
+            case, "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
             f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the others they are "
-            f"{ours.unsized * mean:,} of the {gap:,} that are missing",
+            f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}",
             "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell none.",
+            portions={} if is_of_all else dict.fromkeys(entries, share),
         )  # fmt: skip
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
     """What is missing ran as a batch, whose results nobody reports."""
     told = {(cell.key, cell.model) for cell, sums in case.split.counted.items() if cell.tier == "batch" and sums.calls}
+    told |= case.left.untold_tiers
     entries = [
         entry
         for entry in case.left.volume()
@@ -161,10 +230,12 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
 def unreported_calls(case: Case) -> Iterator[Claim]:
     """More calls were billed, of the same mean size: retries within an SDK, evaluations, a second gateway."""
     for model in case.models():
-        ours, theirs = _of_model(case, model)
+        entries = _missing(case, model)
+        unusual = _unusual_days(case, entries)
+        entries = [entry for entry in entries if entry[1].day not in unusual]
+        ours, theirs = _of_model(case, model, unusual)
         if not theirs or not ours.calls or theirs - ours.calls <= LEAST_SHARE * theirs:
             continue
-        entries = _missing(case, model)
         gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
         mean, missing = sum(ours.tokens.values()) / ours.calls, theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
@@ -172,7 +243,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         yield from _taken(
             case, "unreported_calls", entries, STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} of them "
-            "failed; the missing ones have the same mean size",
+            f"failed; the missing ones have the same mean size{_or_rows_twice(case, entries)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
@@ -185,7 +256,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         lacking: dict[str, int] = defaultdict(int)
         days: dict[int, int] = defaultdict(int)
         for cell, sums in case.split.billed.items():
-            if cell.model == model:
+            if cell.model == model and cell not in case.left.told:
                 for meter, tokens in sums.tokens.items():
                     billed[_meter(meter)] += tokens
         for (cell, meter), extra in case.left.extra.items():
@@ -201,8 +272,10 @@ def missing_share(case: Case) -> Iterator[Claim]:
         many = sum(extra > 0 for extra in days.values()) * 4 >= len(case.days)
         if share <= LEAST_SHARE or len(shares) < 2 or not is_even or not many:
             continue
+        entries = _missing(case, model)
+        unusual = _unusual_days(case, entries)
         yield from _taken(
-            case, "unreported_calls", _missing(case, model), WEAK,
+            case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the statement "
             "does not tell how many calls that were",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
@@ -250,26 +323,76 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
 
 
 def _missing(case: Case, model: str) -> list[Entry]:
-    return [each for each in case.left.volume() if each[1].model == model and case.left.extra[each[1], each[2]] > 0]
+    """Entries with too few tokens of a model; none where about as many are too many, which no missing call explains."""
+    extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
+    found = [(VOLUME, *place) for place, extra in extras.items() if extra > 0]
+    lacking, over = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
+    return found if over <= EXCHANGED * lacking else []
 
 
-def _taken(case: Case, cause: str, entries: list[Entry], sure: str, evidence: str, advice: str) -> Iterator[Claim]:
-    claim = case.left.take(cause, case.left.with_rates(entries), sure=sure, evidence=evidence, advice=advice)
+def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
+    """
+    The few days that lack far more than the others do, of input and of output alike: what is missing there has another
+    cause.
+    """
+    shares = _shares(case, entries)
+    usual = median(shares.values()) if shares else 0.0
+    far = {day for day, share in shares.items() if share > FAR}
+    return far if usual > LEAST_SHARE and 4 * usual < FAR and len(far) * 4 <= len(shares) else set()
+
+
+def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
+    """By day, what is missing of what was billed of the models: of input or of output, whichever is less."""
+    lacking: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    billed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for _, cell, meter in entries:
+        lacking[cell.day][meter == OUTPUT] += case.left.extra[cell, meter]
+    models = {cell.model for _, cell, _ in entries}
+    for cell, sums in case.split.billed.items():
+        for meter, tokens in sums.tokens.items() if cell.model in models else ():
+            billed[cell.day][meter == OUTPUT] += tokens
+    return {
+        day: min(part / whole for part, whole in zip(lacking[day], sums, strict=True))
+        for day, sums in billed.items()
+        if all(sums)
+    }
+
+
+def _or_rows_twice(case: Case, entries: list[Entry]) -> str:
+    """Words where about half of a few days is missing: rows of them may stand in the report twice."""
+    shares = _shares(case, entries)
+    few = {day for day, share in shares.items() if share > FAR}
+    is_few = bool(few) and len(few) * FEW <= len(shares) and {cell.day for _, cell, _ in entries} <= few
+    return "; rows of these few days that stand in the report twice cannot be told apart from them" if is_few else ""
+
+
+def _taken(
+    case: Case,
+    cause: str,
+    entries: list[Entry],
+    sure: str,
+    evidence: str,
+    advice: str,
+    portions: Mapping[Entry, Fraction] | None = None,
+) -> Iterator[Claim]:
+    entries = entries if portions else case.left.with_rates(entries)
+    claim = case.left.take(cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions)
     if claim is not None:
         yield claim
 
 
-def _of_model(case: Case, model: str) -> tuple[CountedSums, int | None]:
-    """What was counted of a model, and how many calls were billed; None if the statement does not tell."""
+def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
+    """What was counted of a model, and how many calls were billed (None: not told), where that is not explained yet."""
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
-        if cell.model == model:
+        if cell.model == model and cell not in case.left.told and cell.day not in without:
             ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
             ours.unsized += sums.unsized
             for meter, tokens in sums.tokens.items():
                 ours.tokens[meter] += tokens
     for cell, billed in case.split.billed.items():
-        if cell.model == model and billed.calls is not None:
+        is_open = cell not in case.left.told and cell.day not in without
+        if cell.model == model and billed.calls is not None and is_open:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs
 

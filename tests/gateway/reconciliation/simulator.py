@@ -1,5 +1,5 @@
 """
-A month of three providers: calls, what they are billed by published rules, and what a ledger counts of the reports.
+A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the reports.
 
 The rules are written down here once more, apart from the price book: cached input, writes for five minutes and an hour,
 batches at half the price, inputs over 200,000 tokens, money rounded as the provider rounds it, rows that come late.
@@ -29,11 +29,14 @@ DAY_S = 86400
 FIRST = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
 DAYS = [FIRST + number * DAY_S for number in range(30)]
 OPENAI, ANTHROPIC, BEDROCK = "openai", "anthropic", "aws.bedrock"
+AZURE, GOOGLE = "azure.ai.openai", "gcp.vertex_ai"
 PROVIDERS = (OPENAI, ANTHROPIC, BEDROCK)
+ALL_PROVIDERS = (*PROVIDERS, AZURE, GOOGLE)
 KEYS = ("key_web", "key_app", "key_jobs")
 MILLION = 10**6
 KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
 LARGE = 200_000
+_HAVE_LARGE = (ANTHROPIC, GOOGLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,23 @@ MODELS: Mapping[str, Mapping[str, Rates]] = {
             input="0.06", cache_read="0.015", cache_write_5m="0.06", cache_write_1h="0.06", output="0.24"
         ),
     },
+    AZURE: {
+        "gpt-4o-2024-11-20": Rates(
+            input="2.5", cache_read="1.25", cache_write_5m="2.5", cache_write_1h="2.5", output="10"
+        ),
+        "gpt-4o-mini-2024-07-18": Rates(
+            input="0.15", cache_read="0.075", cache_write_5m="0.15", cache_write_1h="0.15", output="0.6"
+        ),
+    },
+    GOOGLE: {
+        "gemini-2.5-pro": Rates(
+            input="1.25", cache_read="0.31", cache_write_5m="1.25", cache_write_1h="1.25", output="10",
+            large=("2", "1.5"),
+        ),
+        "gemini-2.5-flash": Rates(
+            input="0.3", cache_read="0.075", cache_write_5m="0.3", cache_write_1h="0.3", output="2.5"
+        ),
+    },
 }  # fmt: skip
 
 
@@ -104,15 +124,15 @@ class Call:
         return sum((self.bill(kind, rates) for kind in KINDS), Decimal(0))
 
 
-def month(seed: int = 7, a_day: int = 12) -> list[Call]:
+def month(seed: int = 7, a_day: int = 12, providers: Sequence[str] = PROVIDERS) -> list[Call]:
     """The calls of a month, more of them by day than by night."""
     random = Random(seed)
     calls = []
     for day in DAYS:
-        for provider in PROVIDERS:
+        for provider in providers:
             for _ in range(a_day):
                 model = random.choice(sorted(MODELS[provider]))
-                large = provider == ANTHROPIC and random.random() < 0.05
+                large = provider in _HAVE_LARGE and random.random() < 0.05
                 writes = provider == ANTHROPIC
                 calls.append(
                     Call(
@@ -148,7 +168,7 @@ def statements(
     """Every provider's reports about the calls that it has billed by now, at the rates of each."""
     calls = list(calls)
     found: list[StatementRow] = []
-    for provider in PROVIDERS:
+    for provider in ALL_PROVIDERS:
         own = [call for call in calls if call.provider == provider]
         found += _REPORTS[provider](own, settled, rates)
     return found
@@ -220,12 +240,42 @@ def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterato
             yield _row("aws_cur", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place)
 
 
-_REPORTS = {OPENAI: _openai, ANTHROPIC: _anthropic, BEDROCK: _bedrock}
+def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
+    """Meters of a day, whose names have the month and day of a model alone; the owner is the resource."""
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
+        of, tier = group[0], "batch" if group[0].batch else "standard"
+        place = {
+            "tier": tier, "batch": of.batch, "account": "/subscriptions/1/accounts/prod",
+            "model": f"{of.model[:-10]}{of.model[-5:-3]}{of.model[-2:]}", "region": of.region or "global",
+        }  # fmt: skip
+        for kind in KINDS:
+            tokens = sum(call.tokens[kind] for call in group)
+            paid = _sum(group, kind, rates).quantize(Decimal("0.00000001"))
+            yield _row("azure_costs", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **place)
+            yield _row("azure_costs", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place)
+
+
+def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
+    """SKUs of a day and project; text that was thought is billed under its own."""
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
+        of, tier = group[0], "batch" if group[0].batch else "standard"
+        place = {"tier": tier, "batch": of.batch, "account": "project-1", "region": of.region or "global"}
+        for kind in KINDS:
+            tokens, paid = sum(call.tokens[kind] for call in group), _sum(group, kind, rates)
+            thought = tokens // 4
+            parts = {"output": tokens - thought, "reasoning": thought} if kind == "output" else {kind: tokens}
+            for name, sold in parts.items():
+                cost = (paid * sold / max(tokens, 1)).quantize(Decimal("0.000001"))
+                yield _row("google_billing", of, settled, unit="tokens", kind=name, amount=Decimal(sold), **place)
+                yield _row("google_billing", of, settled, unit="usd", kind=name, amount=cost, currency="USD", **place)
+
+
+_REPORTS = {OPENAI: _openai, ANTHROPIC: _anthropic, BEDROCK: _bedrock, AZURE: _azure, GOOGLE: _google}
 
 
 def book(rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> PriceBook:
     """A price book with these prices."""
-    sellers = {OPENAI: "openai", ANTHROPIC: "anthropic", BEDROCK: "aws"}
+    sellers = {OPENAI: "openai", ANTHROPIC: "anthropic", BEDROCK: "aws", AZURE: "azure", GOOGLE: "google"}
     return PriceBook(
         Card(
             format=1,
