@@ -11,6 +11,7 @@ from hashlib import blake2b
 from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
+MAX_ROWS = 12  # that an insight lists
 MAX_FINDINGS = 20  # of one detector in one run: the most costly ones are kept
 
 
@@ -38,6 +39,14 @@ def finding(
         cost_impact=dollars(impact),
     )
     return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels, concerns=concerns)
+
+
+def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
+    """Returns the rows of one cause, a line each, the first of them where they are many; "" for one alone."""
+    if len(rows) < 2:
+        return ""
+    more = [f"- and {len(rows) - most} more"] if len(rows) > most else []
+    return "\n".join(["", "", *(f"- {row}" for row in rows[:most]), *more])
 
 
 def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:

@@ -29,12 +29,30 @@ def test_priced_models_and_failures_are_silent() -> None:
     assert [] == found(missing_price, week=[spend()])
 
 
-def test_each_model_is_a_finding() -> None:
-    """Also those without a name."""
-    rows = [unpriced(), unpriced(model="other"), unpriced(model=None, provider=None)]
-    titles = {each.draft.title for each in found(missing_price, unpriced=rows)}
-    assert "No price is known for calls without a model of no provider" in titles
-    assert 3 == len(titles)
+def test_the_models_of_a_provider_are_one_finding() -> None:
+    """With a row for each; those without a name are of no provider."""
+    rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
+    findings = {each.draft.title: each for each in found(missing_price, unpriced=rows)}
+    several = "No price is known for acme-large and 1 more models of acme"
+    assert {several, "No price is known for calls without a model of no provider"} == set(findings)
+    assert "- other: 80 calls" in findings[several].draft.description
+
+
+def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
+    """Fourteen models of it are rows, the dearest first and the last ones as a number; another source is its own."""
+    calls = [
+        call(cost=str(2 + number), estimated_cost="1", request_model=name, response_model=name)
+        for number in range(14)
+        for name in [f"model-{number}"]
+        for _ in range(20)
+    ]
+    calls += [call(cost="2", estimated_cost="1", source="otel") for _ in range(20)]
+    first, second = found(cost_gap, recent=calls)
+    assert "litellm reports $2,380.00 for 14 models, the price book says $280.00" == first.draft.title
+    rows = [line for line in first.draft.description.splitlines() if line.startswith("- ")]
+    assert (13, "- and 2 more") == (len(rows), rows[-1])
+    assert rows[0].startswith("- model-13 (openai): reported $300.00, price book $20.00, 20 calls")
+    assert "otel reports $40.00 for gpt-4o, the price book says $20.00" == second.draft.title
 
 
 def test_a_gap_between_report_and_estimate() -> None:
