@@ -12,9 +12,11 @@ from gateway.cli import configured, fail
 from gateway.cli.serve import serve_until_stopped
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
-from gateway.demo.plants import PLANTS, not_shown
+from gateway.demo.plants import PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
+
+USUAL_RECORDS = 30_000
 
 
 def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -31,7 +33,8 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
-@click.option("--records", type=click.IntRange(1, 10_000_000), default=30_000, show_default=True, help="About so many.")
+@click.option("--records", type=click.IntRange(1, 10_000_000), help="About so many; default: 30000, or as many as what "
+              "is planted needs.")  # fmt: skip
 @click.option("--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve.")
 @click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
@@ -41,7 +44,7 @@ def demo(
     data: Path,
     seed: int,
     days: int,
-    records: int,
+    records: int | None,
     until: datetime | None,
     plants: tuple[str, ...],
     serves: bool,
@@ -51,8 +54,11 @@ def demo(
     Fill a data directory with a plausible month of AI traffic and what two providers bill of it. --plant adds what
     detectors find.
 
-    What would not be found in a month of the given size is refused with the size that it needs, and exit code 2.
+    What would not be found in a month of the given size is refused with the size that it needs, and exit code 2. What
+    was planted and is not found all the same is named, with exit code 1.
     """
+    if records is None:
+        records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
     if problems := not_shown(plants, days=days, records=records):
         fail("; ".join(problems), 2)
     settings = configured(None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""})
@@ -79,6 +85,8 @@ def demo(
         f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights, "
         f"{filled.look.merged.new} recommendations"
     )
+    if filled.missed:
+        fail(f"planted, and not found: {', '.join(filled.missed)}")
     if serves:
         serve_until_stopped(settings, embedded=False, shows_link=True)
     click.echo(f"next: tollhouse report --data {data}; tollhouse insights list --data {data}")

@@ -5,6 +5,7 @@ detectors.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from gateway.configuration.sections import Config
 from gateway.demo.allocation import publish_definition
 from gateway.demo.bills import Bills
 from gateway.demo.month import Month, Period, Report
-from gateway.demo.plants import Plants
+from gateway.demo.plants import Plants, missed
 from gateway.demo.samples import SetClock, add_samples
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
@@ -48,6 +49,7 @@ class Filled:
     duplicates: int
     inspected: InspectionReport
     look: Look
+    missed: Sequence[str]  # words that were planted and that nothing found
 
 
 async def fill(
@@ -82,8 +84,22 @@ async def fill(
         look = await Adviser(sources, registry.recommendations, clock).look()
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
         return Filled(
-            records=terms.get("accepted", 0), duplicates=terms.get("duplicates", 0), inspected=inspected, look=look
+            records=terms.get("accepted", 0),
+            duplicates=terms.get("duplicates", 0),
+            inspected=inspected,
+            look=look,
+            missed=missed(plants, await _titles(registry)),
         )
+
+
+async def _titles(registry: Registry) -> dict[str, list[str]]:
+    """Of insights and recommendations, by the detector or the type."""
+    titles: dict[str, list[str]] = defaultdict(list)
+    for insight in await registry.insights.found():
+        titles[str(insight.finding).partition(":")[0]].append(insight.title)
+    for each in await registry.recommendations.all():
+        titles[each.saving.type].append("")
+    return titles
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ devices and routes: `samples.py`; what is billed: `bills.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -45,6 +45,29 @@ PLANTS = {
     "paid-retries": "a service whose calls fail, are paid, and are sent again",
     "repeated-questions": "a service that is asked the same again and again",
 }
+
+
+# word -> the detector, or the type of recommendations, that is to find it
+FOUND_BY = {
+    "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
+    "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",
+    "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
+    "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival", "idle-key": "idle_key",
+    "wide-key": "wide_key", "mute-device": "mute_device", "unreported-key": "reconciliation_difference",
+    "unread-cache": "cache_write_unread", "priority-tier": "priority_tier", "regional-model": "regional_surcharge",
+    "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
+    "repeated-questions": "response_cache",
+}  # fmt: skip
+NAMED = {"spike": "search"}  # what the title has, of plants whose detector others may alarm as well
+
+
+def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
+    """The words, of those that were planted, that nothing found; `titles` of what was found, by who found it."""
+    return [
+        word
+        for word in words
+        if not any(NAMED.get(word, "") in title.lower() for title in titles.get(FOUND_BY[word], ()))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +121,10 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
 
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
     """The days and records of the smallest month, of so many days or more, that shows all of the words."""
-    days = max(LEAST.get(word, LeastMonth()).of(days)[0] for word in words)
+    days = max((LEAST.get(word, LeastMonth()).of(days)[0] for word in words), default=days)
     together = _weight(words)
-    return days, max(LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
+    records = (LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
+    return days, max(records, default=1)
 
 
 def _weight(words: Collection[str]) -> float:

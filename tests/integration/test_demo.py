@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.demo import filling
 from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import PLANTS, Plants, least_month, not_shown
+from gateway.demo.plants import FOUND_BY, PLANTS, Plants, least_month, missed, not_shown
 from gateway.demo.savings import SAVINGS
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
@@ -42,22 +43,6 @@ from tests.spool.ledger_log import FakeClock
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
 
-# word that is planted -> the detector that is to find it
-FOUND_BY = {
-    "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
-    "doubled-source": "doubled_source",
-    "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
-    "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival",
-    "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
-    "unreported-key": "reconciliation_difference",
-}  # fmt: skip
-# word that is planted -> the type of recommendations that is to tell it
-TOLD_BY = {
-    "unused-cache": "prompt_caching", "dear-model": "cheaper_model", "unread-cache": "cache_write_unread",
-    "priority-tier": "priority_tier", "regional-model": "regional_surcharge", "older-model": "newer_model",
-    "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
-    "repeated-questions": "response_cache",
-}  # fmt: skip
 # A plant may rightly alarm a second detector: costs that are reported too high are spend that rises, and not billed.
 ALSO = {
     "cost-gap": {"spend_spike", "reconciliation_difference"}, "dear-model": {"spend_spike", "newer_model"},
@@ -85,10 +70,12 @@ async def findings(directory: Path) -> set[str]:
 def test_every_detector_can_be_planted_for() -> None:
     """No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, bills that
     come, and one gateway."""
-    assert set(PLANTS) == {*FOUND_BY, *TOLD_BY}
-    assert {type.NAME for type in TYPES} == set(TOLD_BY.values())
+    types = {type.NAME for type in TYPES}
+    assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
+    assert types <= set(FOUND_BY.values())
     assert {detector.NAME for detector in DETECTORS} == {
-        *FOUND_BY.values(), "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
+        *set(FOUND_BY.values()) - types,
+        "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
         "missed_records", "crowding_key",
     }  # fmt: skip
@@ -117,7 +104,7 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
     assert [] == not_shown(words, days=period.days, records=period.records)
     await filled(tmp_path, words, period=period)
     detectors = await findings(tmp_path)
-    wanted = {(FOUND_BY | TOLD_BY)[word] for word in words}
+    wanted = {FOUND_BY[word] for word in words}
     assert wanted <= detectors
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
 
@@ -130,8 +117,9 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
     days, records = least_month(words, days=days)
     assert [] == not_shown(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
-    await fill(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
-    assert {(FOUND_BY | TOLD_BY)[word] for word in words} <= await findings(directory)
+    done = await fill(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
+    assert [] == done.missed
+    assert {FOUND_BY[word] for word in words} <= await findings(directory)
 
 
 @pytest.mark.asyncio
@@ -296,6 +284,21 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         for item in json.loads(run("insights", "list", *data_option, "--status", "on_hold", "--json"))["insights"]
     ]
     assert "on_hold" in run("insights", "list", *data_option)
+
+
+def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 and the word; a finding of the same detector about something else is not it."""
+    assert ["spike", "idle-key"] == missed(
+        ["spike", "no-owner", "idle-key"], {"spend_spike": ["Team Support spent"], "no_owner": ["$4 belong to nobody"]}
+    )
+    assert [] == missed(["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]})
+    monkeypatch.setattr(filling, "add_samples", _no_samples)
+    words = ("demo", "--data", str(tmp_path / "month"), "--days", "1", "--records", "50", "--plant", "idle-key")
+    assert "planted, and not found: idle-key" in run(*words, code=1)
+
+
+async def _no_samples(*args: object, **settings: object) -> None:
+    """In place of keys that nobody uses."""
 
 
 def test_used_wrongly(tmp_path: Path) -> None:
