@@ -40,7 +40,7 @@ from gateway.operator import (
 )
 from gateway.operator.address import NOTHING, SIGNED_IN, SLICED
 from gateway.operator.installation import backup, bundles, configuration
-from gateway.operator.log import listing, live, newest, record
+from gateway.operator.log import listing, live, newest, record, served
 from gateway.operator.money import (
     allocation,
     allocation_diff,
@@ -175,6 +175,9 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/records", VIEW_RECORDS, listing.list_records,
           "List the newest records or those of dates, open ones too",
           lists=newest.RECORDS, shows=SLICED, in_turn=True),
+    _call("GET", "/served", VIEW_RECORDS, served.show_served,
+          "What servers of models served on a day, less the calls that were told of these models",
+          optional=("date",), in_turn=True),
     _call("GET", "/rates", VIEW_RECORDS, newest.show_rates, "Records of each source in the last minute", shows=SLICED),
     _call("GET", "/tail", VIEW_RECORDS, live.tail, "Hear of records as they are committed",
           repeated=tuple(newest.RECORDS.filters), gives={EVENT_STREAM: TEXT}, shows=SLICED),

@@ -241,6 +241,7 @@ class MetricFamily:
     has_two_names: bool = False  # its sender counts the same under another one: of one meter the first to come counts
     model: Names = ()  # before those of the conventions
     repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
+    is_served: bool = False  # what a server that runs models served, whoever asked for it
 
 
 class TakeItem(Protocol):

@@ -40,7 +40,7 @@ class RecordRows:
         if asked := wanted.filters.get(dates.FIELD):
             start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
-            look = self._own_from if self._request.is_limited else self._from
+            look = self._own_from if self._request.is_limited else self.look_from
             found = await look(start, topics, lambda kept: passes(listed, wanted.filters, kept))
         else:
             found = list(await newest.newest(self._request))
@@ -76,7 +76,7 @@ class RecordRows:
         self.beside = newest.how_far(records=count, most=newest.LOOKED_THROUGH, since=start, until=until)
         return found
 
-    async def _from(
+    async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
     ) -> list[KeptRecord]:
         """What was committed from a moment on: a call may be reported long after its day."""

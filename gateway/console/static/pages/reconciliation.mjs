@@ -11,6 +11,8 @@ const LEVELS = ["day", "model", "key"];
 const KINDS = {agrees: "good", differs: "bad", open: "wait"};
 const CERTAINTY = {exact: "good", strong: "good", weak: "wait"};
 const MONTHS = 12;
+const SERVED_DAYS = 7; // as long as records are kept by default
+const DAY_MS = 86400000;
 
 const spaced = (text) => text.replaceAll("_", " ");
 const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
@@ -78,6 +80,33 @@ function Provider({found, asked}) {
   </section>`;
 }
 
+const kind = (title, of, name) => ({title, kind: "number", value: (row) => (row[of] === null ? "–" : count(row[of][name])),
+  exact: (row) => (row[of] === null ? "" : exactCount(row[of][name]))});
+const SERVED = [
+  {title: "Model", value: (row) => row.model ?? "not told"},
+  {title: "Servers", value: (row) => row.servers.join(", ")},
+  kind("Input served", "served", "input_tokens"), kind("Input told", "told", "input_tokens"), kind("Input untold", "untold", "input_tokens"),
+  kind("Output served", "served", "output_tokens"), kind("Output told", "told", "output_tokens"), kind("Output untold", "untold", "output_tokens"),
+  {title: "Told by", value: (row) => row.told_by.join(", ") || "nobody"},
+];
+
+/** What servers of models served on a day, beside the calls that were told: the two are never added. */
+function Served({date, asked}) {
+  const {data, error, at, reload} = useQuery(() => get("/served", date ? {date} : {}), [date]);
+  if (error?.status === 403) return ""; // who may see some calls alone is shown no server's counters
+  if (!data) return html`<${Problem} error=${error} at=${at} retry=${reload} />`;
+  if (!data.models.length && !date) return "";
+  const days = Array.from({length: SERVED_DAYS}, (_, place) => new Date(Date.now() - place * DAY_MS).toISOString().slice(0, 10));
+  return html`<section aria-label="Servers of models"><h2>Servers of models</h2>
+    <p class="faint">Their counters hold every call, whoever sent it, so they are never added to calls. Untold is served less told: calls
+      that nobody reports. It is below zero where calls of the model went elsewhere too, or a counter began later.</p>
+    <nav class="bar" aria-label="Day of servers">${days.map((day) => html`<a key=${day} class="chip" href=${to(PATH, {...asked, served: day})}
+      aria-current=${day === data.date ? "true" : undefined}>${day}</a>`)}</nav>
+    ${data.looked_through.until && html`<p class="faint">What came after ${data.looked_through.until} was not looked through.</p>`}
+    ${data.models.length ? html`<${Table} caption="Served less told" rows=${data.models} columns=${SERVED} identity=${(row) => String(row.model)} />`
+    : html`<p class="faint">No counter of a server came on this day.</p>`}</section>`;
+}
+
 export function Page({query}) {
   const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
   const {data, error, at, reload} = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
@@ -90,5 +119,6 @@ export function Page({query}) {
     ${data && !data.providers.length && html`<h2>There is no statement of this month</h2><p>Import what a provider billed with
       <code>tollhouse reconcile import FILE</code>, and it is compared with what was counted: to the last digit, and with the cause.</p>`}
     ${data?.without_statement.length > 0 && html`<h2>Without a statement</h2><${Table} caption="Without a statement" rows=${data.without_statement}
-      columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}`;
+      columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}
+    <${Served} date=${query.get("served")} asked=${{month, by}} />`;
 }

@@ -20,6 +20,8 @@ from gateway.normalise.reading.ai_names import is_other_use
 LONGEST_TYPE = 64
 
 _FAMILIES = {name: (product, family) for product in PRODUCTS for name, family in product.metrics.items()}
+# Products that are servers of models: their counters have what they served, whoever tells the calls.
+SERVERS = frozenset(product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values()))
 _PATTERNS = tuple([
     (re.compile(pattern), (product, family))
     for product in PRODUCTS

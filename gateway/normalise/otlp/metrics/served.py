@@ -22,7 +22,7 @@ def served(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamil
     """
     families: dict[str, MetricFamily] = {}
     for name, token_type in token_types.items():
-        family = MetricFamily(token_type=token_type, model=_MODEL, repeats_calls=True)
+        family = MetricFamily(token_type=token_type, model=_MODEL, repeats_calls=True, is_served=True)
         for beginning in {prefix, prefix.replace(":", "_")}:
             families |= {f"{beginning}{name}": family, f"{beginning}{name}_total": family}
     return families

@@ -50,7 +50,7 @@ from gateway.normalise.otlp.products.gateways import (
     portkey,
     tollhouse,
 )
-from gateway.normalise.otlp.products.servers import llama_cpp, ollama, sglang, tgi, vllm
+from gateway.normalise.otlp.products.servers import llama_cpp, nim, ollama, sglang, tgi, vllm
 
 PRODUCTS: tuple[Product, ...] = (
     tollhouse.PRODUCT,
@@ -93,6 +93,7 @@ PRODUCTS: tuple[Product, ...] = (
     sglang.PRODUCT,
     tgi.PRODUCT,
     llama_cpp.PRODUCT,
+    nim.PRODUCT,
     ollama.PRODUCT,
     copilot_chat.PRODUCT,
     OTEL,

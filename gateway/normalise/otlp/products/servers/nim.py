@@ -1,0 +1,16 @@
+"""NVIDIA NIM: vLLM's counters of all that a server served, without vLLM's prefix."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics.served import served
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, INPUT, OUTPUT
+from gateway.normalise.otlp.product import Product
+
+PRODUCT = Product(
+    source="nim",
+    metrics=served("", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}),
+    repeated_metrics=(
+        r"(prompt_tokens_by_source|(gpu_)?prefix_cache_(queries|hits)|iteration_tokens)(_total)?",
+        r"request_(prompt|generation|prefill_kv_computed|max_num_generation|params_max)_?\w*tokens\w*",
+    ),
+)

@@ -1,0 +1,123 @@
+"""
+The call of the operator API for what servers of models served on a day, beside the calls that were told of the same
+models. The two are never added: served less told is what nobody reports.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gateway.http.requests import Result
+from gateway.normalise.otlp.metrics.families import SERVERS
+from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.operator.log import dates
+from gateway.operator.log.listing import RecordRows
+from gateway.operator.log.newest import KeptRecord
+from gateway.operator.requests import OperatorRequest
+from gateway.rate_cards.names import letters
+from spool.errors import Invalid
+from spool.ledger.sums import AHEAD_S
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+
+MOST_MODELS = 5_000  # of a day; the first that came
+MOST_NAMES = 20  # of servers and of who told calls, of one model
+KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
+
+
+@dataclass(slots=True)
+class ServedModel:
+    """What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them."""
+
+    name: str | None = None
+    calls: int = 0
+    served: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS.values(), 0))
+    told: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS.values(), 0))
+    servers: set[str] = field(default_factory=set)
+    told_by: set[str] = field(default_factory=set)
+
+    @property
+    def untold(self) -> dict[str, int] | None:
+        """None of servers that name no model: nothing says which calls are theirs."""
+        if self.name is None:
+            return None
+        return {kind: tokens - self.told[kind] for kind, tokens in self.served.items()}
+
+    def shown(self) -> dict[str, object]:
+        return {
+            "model": self.name,
+            "servers": sorted(self.servers)[:MOST_NAMES],
+            "told_by": sorted(self.told_by)[:MOST_NAMES],
+            "calls": self.calls,
+            "served": self.served,
+            "told": self.told,
+            "untold": self.untold,
+        }
+
+
+class ServedDay:
+    """Adds up the records of one day. A counter names one kind of token; its cached ones are among the input."""
+
+    def __init__(self, day: str) -> None:
+        self._day = day
+        self._models: dict[str, ServedModel] = defaultdict(ServedModel)
+
+    def add(self, kept: KeptRecord) -> bool:
+        """Take a record; False, because none is kept."""
+        record = kept.record
+        if isinstance(record, Inference | UsageMetric):
+            day, _ = dates.day_and_month(record.start_time, kept.committed_at)
+            if day == self._day:
+                self._add_call(record) if isinstance(record, Inference) else self._add_counter(record)
+        return False
+
+    def _add_call(self, call: Inference) -> None:
+        name = call.response_model or call.request_model
+        if call.shadow or call.status == "cached" or not name or not (of := self._of(name)):
+            return
+        of.calls += 1
+        of.told["input_tokens"] += call.input_tokens or 0
+        of.told["output_tokens"] += call.output_tokens or 0
+        of.told_by.add(call.source)
+
+    def _add_counter(self, counter: UsageMetric) -> None:
+        kind = KINDS.get(counter.token_type or "")
+        is_served = counter.source in SERVERS
+        if kind is None or (counter.shadow and not is_served) or not (of := self._of(counter.model)):
+            return
+        if not counter.shadow and counter.model:  # it counts: also a server's that `count = true` names
+            of.told[kind] += int(counter.value)
+            of.told_by.add(counter.source)
+        if not is_served:
+            return
+        of.name = of.name or counter.model
+        of.served[kind] += int(counter.value)
+        service = counter.tags.get("service")
+        of.servers.add(f"{counter.source} {service}" if service and service != counter.source else counter.source)
+
+    def _of(self, model: str | None) -> ServedModel | None:
+        """The sums of a model, whatever marks part the words of its name."""
+        place = letters(model) if model else ""
+        return self._models[place] if place in self._models or len(self._models) < MOST_MODELS else None
+
+    def models(self) -> Iterator[ServedModel]:
+        """Those that a server served, the largest difference first."""
+        served = [each for each in self._models.values() if each.servers]
+        yield from sorted(
+            served, key=lambda each: (-sum(each.served.values()) + sum(each.told.values()), str(each.name))
+        )
+
+
+async def show_served(request: OperatorRequest[None]) -> Result:
+    """A day (UTC), today unless one is given."""
+    day = request.http.query.get(dates.FIELD) or datetime.fromtimestamp(request.services.clock.now(), UTC).strftime(
+        "%Y-%m-%d"
+    )
+    start = dates.start_of(day)
+    if len(day) != len("2026-11-20"):
+        raise Invalid("date is a day of UTC, such as 2026-11-20")
+    rows, found = RecordRows(request), ServedDay(day)
+    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add)
+    return {"date": day, "models": [each.shown() for each in found.models()], **rows.beside}

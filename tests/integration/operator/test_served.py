@@ -1,0 +1,116 @@
+"""What servers of models served, beside the calls that were told of the same models, over the operator API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.normalise.otlp.metrics.families import SERVERS
+from gateway.operator.log import served
+from spool.engines import MEMORY, SQLITE
+from spool.identity import Identity
+from spool.record import NS, UsageMetric
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+MODEL = "Qwen/Qwen3-32B"
+DAY_S = 86400
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, hold=10) as server:
+        yield server
+
+
+def counter(
+    number: int,
+    kind: str,
+    value: int,
+    *,
+    at: float,
+    source: str = "vllm",
+    model: str | None = MODEL,
+    shadow: bool = True,
+) -> tuple[UsageMetric, Identity]:
+    id = number.to_bytes(16)
+    metric = UsageMetric(
+        id=id, source=source, name=f"{source}:{kind}", model=model, token_type=kind, value=value, unit="{token}",
+        start_time=int(at) * NS, shadow=shadow, tags={"service": "gpu-3"},
+    )  # fmt: skip
+    return metric, Identity(id)
+
+
+def told(number: int, at: float, **fields: Any) -> Any:
+    counts = {"input_tokens": 100, "output_tokens": 10, "start_time": int(at) * NS}
+    return call(number, **{"request_model": "qwen3-32b", "response_model": None, **counts, **fields})
+
+
+async def test_served_less_told(server: OperatorServer) -> None:
+    """By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and models."""
+    now = server.clock.now()
+    await add(
+        server.services.log,
+        counter(1, "input", 1000, at=now),
+        counter(2, "output", 90, at=now),
+        counter(3, "cache_read", 700, at=now),  # among the input
+        counter(4, "input", 50, at=now, source="sglang"),
+        counter(5, "input", 5, at=now - 2 * DAY_S),
+        told(10, now),
+        told(11, now, source="litellm"),
+        told(12, now, status="cached"),
+        told(13, now, shadow=True),
+        told(14, now, request_model="gpt-5"),
+        told(15, now - 2 * DAY_S),
+        counter(16, "input", 30, at=now, source="otel", shadow=False, model="qwen3-32b"),
+    )
+    answer = await server.ask("GET", "/served")
+    today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+    assert (200, today) == (answer.status, answer.payload["date"])
+    [row] = answer.payload["models"]
+    assert {
+        "model": MODEL,
+        "servers": ["sglang gpu-3", "vllm gpu-3"],
+        "told_by": ["litellm", "otel"],
+        "calls": 2,
+        "served": {"input_tokens": 1050, "output_tokens": 90},
+        "told": {"input_tokens": 230, "output_tokens": 20},
+        "untold": {"input_tokens": 820, "output_tokens": 70},
+    } == {**row, "told_by": [name for name in row["told_by"] if name in ("litellm", "otel")]}
+    before = datetime.fromtimestamp(now - 2 * DAY_S, UTC).strftime("%Y-%m-%d")
+    [row] = (await server.ask("GET", "/served", date=before)).payload["models"]
+    assert {"input_tokens": 5 - 100, "output_tokens": -10} == row["untold"]
+    assert (400, 400) == tuple([(await server.ask("GET", "/served", date=date)).status for date in ("2026-11", "soon")])
+
+
+async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServer) -> None:
+    """What counts itself is told; of a server that names no model nothing says which calls are its own."""
+    now = server.clock.now()
+    await add(
+        server.services.log,
+        counter(1, "input", 40, at=now, source="tgi", shadow=False),
+        counter(2, "input", 70, at=now, source="llama_cpp", model=None),
+        told(10, now, request_model=None),
+    )
+    rows = {row["model"]: row for row in (await server.ask("GET", "/served")).payload["models"]}
+    assert {"input_tokens": 0, "output_tokens": 0} == rows[MODEL]["untold"]
+    assert (None, 70) == (rows[None]["untold"], rows[None]["served"]["input_tokens"])
+
+
+async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first that came are."""
+    monkeypatch.setattr(served, "MOST_MODELS", 1)
+    now = server.clock.now()
+    await add(server.services.log, counter(1, "input", 1, at=now), counter(2, "input", 1, at=now, model="other"))
+    assert [MODEL] == [row["model"] for row in (await server.ask("GET", "/served")).payload["models"]]
+
+
+async def test_servers_of_models() -> None:
+    """Those whose counters hold whatever was served, and no product that counts its own calls."""
+    assert {"vllm", "sglang", "tgi", "nim", "ollama", "llama_cpp"} == SERVERS
