@@ -22,6 +22,7 @@ _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
 AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
+AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 
 class Identity(NamedTuple):
@@ -32,7 +33,8 @@ class Identity(NamedTuple):
     by one of them.
 
     `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the call that is
-    known under `other`, unless another report is known under `own`; it is remembered under `own`.
+    known under `other`, unless another report is known under `own`; it is remembered under `own`. Where one own name
+    has several others, as times of two clocks have, each name is joined to one of the other side.
 
     `joins` are names under which others may have told how the call ended, and no more: the report is one with theirs
     while that record is open, else the call is a record of its own, with what they told. It is remembered under them.
@@ -169,8 +171,25 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
         return ()
     model = (record.request_model or record.response_model or "").rpartition("/")[2]
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    call = f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end"
-    step = record.end_time // STEP_NS
+    return _by_end(f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other)
+
+
+def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+    """
+    Links of a stream that is told when it is over, in a trace of its own, and by the span of the call below the one
+    that began it: by its service, model, counts and end.
+
+    Empty without counts or an end.
+    """
+    if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
+        return ()
+    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    tokens = f"{record.input_tokens}\0{record.output_tokens}"
+    return _by_end(f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other)
+
+
+def _by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+    step = end_time // STEP_NS
     told = digest(3, own, call, step)
     return tuple([(told, digest(3, other, call, step + shift)) for shift in (0, -1, 1)])
 

@@ -8,10 +8,10 @@ counts, so names stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from spool.identity import Identity
+from spool.identity import Identity, of_derived
 from spool.log import books, duplicates
 from spool.log.amendments import PRICED_BY, amended, disagree, missing
 from spool.log.books import Terms
@@ -19,6 +19,8 @@ from spool.log.duplicates import IN_A_RUN, DuplicateIndex
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
 from spool.record import Inference, Record
+
+MOST_NAMES = 64  # that are kept with a record
 
 
 class KnownCalls:
@@ -46,6 +48,7 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
+        self._told: set[bytes] = set()  # names by which nobody else is to join what the report in hand joins
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """The place of the record that is known under a name."""
@@ -53,9 +56,13 @@ class KnownCalls:
         place = self._plan.ids.get(id)
         return self._index.find(Identity(name), id, hours, self._plan.at) if place is None else place
 
-    def other_side(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
+    def other_side(self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
         """The place of a call that its other side told, where nobody on this side has told it."""
-        return next(self._other_sides(links, hours), None)
+        self._told.clear()
+        for place, told in self._other_sides(links, hours):
+            self._told.update(told)
+            return place
+        return None
 
     def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """The record and the place of the open one that it joins; with what a closed one tells of it, and no place."""
@@ -105,6 +112,23 @@ class KnownCalls:
             self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
         return place
 
+    def remember(self, record: Record, identity: Identity, place: int, hour: int) -> None:
+        """Further names of the call at a place. A name that is known is that of another report of it."""
+        more = []
+        for name in (identity.id, *identity.names, *sorted(self._told)):
+            id = self._index.id_of(name)
+            if id not in self._plan.ids and not self._index.knows(id):
+                self._plan.ids[id] = place
+                self._plan.hours.append(hour)
+                more.append(name)
+        self._told.clear()
+        topic, number = duplicates.place_of(place)
+        if more and self.may_amend(topic, number):  # a start finds them with the record
+            known = self.record(topic, number)
+            if isinstance(known, Inference) and known is not record:
+                names = (known.also or b"") + b"".join(more)
+                self.amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
+
     def may_amend(self, topic: str, number: int) -> bool:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
@@ -143,12 +167,14 @@ class KnownCalls:
         """The place of the one record that a report fits, once all that it fits are one; else the place as it is."""
         if record.shadow or place == IN_A_RUN:
             return place
-        fitting = {place, *map(self._counting, self._fitting(identity, hours))} - {IN_A_RUN}
+        others = list(self._other_sides(identity.links, hours))
+        found = [*self._fitting(identity, hours), *[other for other, _ in others]]
+        fitting = {place, *map(self._counting, found)} - {IN_A_RUN}
         calls = sorted(each for each in fitting if self._is_call(each))
         if len(calls) < 2:
             return place
-        first, *others = calls
-        for later in others:
+        first, *shadows = calls
+        for later in shadows:
             if self._bridge(first, later):
                 self._terms.bridged += 1
                 self._plan.observed[self._terms.topic, books.BRIDGED, record.source] += 1
@@ -156,24 +182,34 @@ class KnownCalls:
                 self._terms.bridged_late += 1
                 self._plan.observed[self._terms.topic, books.BRIDGED_LATE, record.source] += 1
                 return place
+        for _, told in others:
+            self._told.update(told)
         return first
 
     def _fitting(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
-        """The places that exact names lead to, and the other side of the call; not those that a step of time does."""
+        """The places that exact names lead to; not those that a step of time does."""
         for name in (identity.id, *identity.also):
             if (found := self.place(name, hours)) is not None:
                 yield found
-        yield from self._other_sides(identity.links, hours)
 
-    def _other_sides(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> Iterator[int]:
-        """Of each side that the report is the first to tell, the call on the other side: one, also of many names."""
-        told = set()
+    def _other_sides(
+        self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
+    ) -> Iterator[tuple[int, Sequence[bytes]]]:
+        """
+        Of each side that the report is the first to tell, the call on the other side: one, also of many names.
+
+        With the names under which the pair is known from then on, where names of a side fit several of the other.
+        """
+        sides = set()
         for own, other in links:
-            if own in told or self.place(own, hours) is not None:
+            if own in sides or self.place(own, hours) is not None:
                 continue
-            if (found := self.place(other, hours)) is not None:
-                told.add(own)
-                yield found
+            if (found := self.place(other, hours)) is None:
+                continue
+            told = [of_derived(name, "told") for name in (own, other)] if _is_step(own, links) else []
+            if all(self.place(name, hours) is None for name in told):
+                sides.add(own)
+                yield found, told
 
     def _is_call(self, place: int) -> bool:
         """Whether it is the place of a call that counts."""
@@ -217,3 +253,8 @@ class KnownCalls:
         if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
             self._price(as_it_is)
             fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}
+
+
+def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether an own name has several others."""
+    return sum(name == own for name, _ in links) > 1

@@ -33,8 +33,6 @@ from spool.record import (
 )
 from spool.registry.shared.bearers import ended
 
-MOST_NAMES = 64  # that are kept with a record
-
 _source = attrgetter("source")
 
 
@@ -203,7 +201,7 @@ class _Work:
             else:
                 place = self._known.report(record, identity, place, near)
             if (also or links or joins) and place != IN_A_RUN:
-                self._remember_names(record, identity, place, hour)
+                self._known.remember(record, identity, place, hour)
 
     def _repeat(self) -> None:
         """Everything in it is here."""
@@ -223,22 +221,6 @@ class _Work:
                 if id not in self._plan.ids and not self._index.knows(id):
                     self._plan.ids[id] = duplicates.place(self._terms.topic, number)
                     self._plan.hours.append(hour)
-
-    def _remember_names(self, record: Record, identity: Identity, place: int, hour: int) -> None:
-        """Further names of the call at a place. A name that is known is that of another report of it."""
-        more = []
-        for name in (identity.id, *identity.names):
-            id = self._index.id_of(name)
-            if id not in self._plan.ids and not self._index.knows(id):
-                self._plan.ids[id] = place
-                self._plan.hours.append(hour)
-                more.append(name)
-        topic, number = duplicates.place_of(place)
-        if more and self._known.may_amend(topic, number):  # a start finds them with the record
-            known = self._known.record(topic, number)
-            if isinstance(known, Inference) and known is not record:
-                names = (known.also or b"") + b"".join(more)
-                self._known.amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
 
     def _near(self, identity: Identity) -> int | None:
         """The place of the same call in this commit, by another of its names."""

@@ -40,6 +40,7 @@ class SpanCall(Struct, gc=False):
     why: dict[str, str] | None = None
     repeats: str | None = None  # where reasons are asked for: why it was dropped
     reports_stream: bool = False  # it stands beside the span that began the call
+    is_of_sdk: bool = False  # the provider's own library wrote it
     also: tuple[bytes, ...] = ()
     is_linked: bool = False  # known by its place in the trace, too
     is_logged: bool = False  # by events, which have no id of it

@@ -27,11 +27,23 @@ from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import AS_EVENT, AS_SPAN, Identity, of_call, of_end, of_link, of_span
+from spool.identity import (
+    AS_EVENT,
+    AS_SPAN,
+    AS_STREAM,
+    BELOW_STREAM,
+    Identity,
+    of_call,
+    of_end,
+    of_link,
+    of_span,
+    of_stream,
+)
 
 SEALED = 96  # characters, more than a provider's own ids have
 # Their events of a call bear the ids of its span and may leave out that of the answer.
 _WRITES_EVENTS = "opentelemetry.instrumentation.genai"
+_SDKS = "com.anthropic.sdk."  # beginning of the scopes of libraries that write spans unasked
 
 
 class SpanReader:
@@ -168,6 +180,7 @@ class SpanReader:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
         if product.spans.reports_stream is not None:
             call.reports_stream = product.spans.reports_stream(span)
+        call.is_of_sdk = span.scope.name.startswith(_SDKS)
         if product.spans.refine is not None:
             product.spans.refine(span, call.record)
         if product.spans.also is not None:
@@ -266,8 +279,9 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
-        if call.also or call.is_linked or call.is_logged:
-            links = _links(call, parent, tree) if call.is_linked else ()
+        stream = _stream_links(call, parent, tree) if call.has_usage else ()
+        if call.also or call.is_linked or call.is_logged or stream:
+            links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
             identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links)
@@ -295,6 +309,17 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
         made, answered = of_link(*above, record)
         links.append((answered, made))
     return tuple(links)
+
+
+def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+    """Names that the report of a stream shares with the call below the span that began it, in another request."""
+    if call.reports_stream:
+        return of_stream(call.record, own=AS_STREAM, other=BELOW_STREAM)
+    if parent is None:
+        return ()
+    above = tree.nodes.get(parent)
+    is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
+    return of_stream(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
 
 
 def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
