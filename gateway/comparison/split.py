@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
+from spool.ledger.ordering import ordered
+
 Group = tuple[str | None, ...]
 
 
@@ -68,7 +70,7 @@ def split(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> li
         Driver(group=group, before=old, now=new, parts=_parts(old, new, grown=grown, of=was))
         for group, (old, new) in pairs.items()
     ]
-    return sorted(drivers, key=lambda each: (-abs(each.parts.change), [name or "" for name in each.group]))
+    return ordered(drivers, key=lambda each: (-abs(each.parts.change), [name or "" for name in each.group]))
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:

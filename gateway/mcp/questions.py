@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -96,6 +96,7 @@ async def _containing(
     """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
     ledger, (dimension,) = asking.services.ledger, query.group_by
     here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
+    folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
     ever = await ledger.values(dimension)
     found: list[str] = []
     notes = []
@@ -103,7 +104,7 @@ async def _containing(
         text = clean(each or "").casefold()
         if not text:
             raise Invalid(f"& before {dimension} needs a text that values contain; null is for filters without &")
-        passing = [value for value in here if text in clean(value).casefold()]
+        passing = [value for value, words in folded if text in words]
         if not passing:
             passing = [value for value in ever if text in clean(value).casefold()]
             notes.append(f"no call of this time has a {dimension} that contains {clean(each or '')}")
@@ -114,15 +115,21 @@ async def _containing(
     return tuple(dict.fromkeys(found)), notes
 
 
+def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
+    """Values by what is shown of them."""
+    found: dict[str, list[str]] = {}
+    for value in values:
+        found.setdefault(clean(value or ""), []).append(value or "")
+    return found
+
+
 async def _values(
     asking: Asking, query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
     ledger, (dimension,) = asking.services.ledger, query.group_by
     here = {row.group[0] for row in await ledger.costs(query)}
-    by_name: dict[str, list[str]] = {}
-    for value in here:
-        by_name.setdefault(clean(value or ""), []).append(value or "")
+    by_name = await asyncio.to_thread(_by_name, here)
     ever = await ledger.values(dimension)
     found: list[str] = []
     notes = []

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from spool.ledger import kept, money
+from spool.ledger import kept, money, ordering
 from spool.ledger.counting import state_of
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
+from spool.ledger.ordering import ordered
 from spool.ledger.periods import beginning, following
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
 from spool.ledger.rows import LedgerRows
@@ -57,7 +58,7 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
     return [
         total.row(start, group)
         for start, groups in totals.items()
-        for group, total in sorted(groups.items(), key=_order)
+        for group, total in ordered(groups.items(), key=_order)
     ]
 
 
@@ -102,7 +103,7 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
         if each.name in _MONEY:
             sums[each.name] = money.text(sum(map(money.units, values)))
         elif each.name == "latency":
-            sums[each.name] = tuple(map(sum, zip(*values, strict=True))) or (0,) * (len(LATENCY) - 1)
+            sums[each.name] = ordering.sums(values, len(LATENCY) - 1)
         elif each.name not in ("start", "group"):
             sums[each.name] = sum(values)
     return CostRow(start=start, group=group, **sums)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spool.ledger.counting import period, state_of
+from spool.ledger.ordering import ordered
 from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, MONEY, Dimensions, Measures
@@ -36,7 +37,7 @@ def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
         for dimensions, measures in summed.items()
         if (cost := cost_of(dimensions, measures)) > 0
     ]
-    return sorted(found, key=lambda each: (-each.cost, each.dimensions))[:most]
+    return ordered(found, key=lambda each: (-each.cost, each.dimensions))[:most]
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -101,7 +102,7 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         whole=await services.ledger.whole_since(),
         link=costs_page(asking, posed, asked.group_by, against),
     )
-    return fitting(answer.written, min(asked.limit, len(found.drivers)))
+    return await asyncio.to_thread(fitting, answer.written, min(asked.limit, len(found.drivers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, p
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
+from spool.ledger.ordering import ordered
 from spool.ledger.queries import TOTAL, CostRow
 from spool.record import moment
 
@@ -130,14 +131,16 @@ class _Page:
 
     def answer(self, rows: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
         """The page of these rows: by period, then the largest first."""
-        rows = sorted(rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]))
+        rows = ordered(rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]))
         here = rows[self.first : self.first + self.asked.limit]
-        return fitting(lambda count: self._written(rows, here[:count], seal), len(here))
+        total = _sum(rows)
+        return fitting(lambda count: self._written(rows, here[:count], total, seal), len(here))
 
-    def _written(self, rows: Sequence[CostRow], here: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
+    def _written(
+        self, rows: Sequence[CostRow], here: Sequence[CostRow], total: CostRow, seal: Callable[[int], str]
+    ) -> ToolAnswer:
         end = self.first + len(here)
         elsewhere = [*rows[: self.first], *rows[end:]]
-        total = _sum(rows)
         query = self.posed.query
         content = CostData(
             start=query.since.astimezone(UTC).isoformat(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,7 @@ from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
 from spool.ledger import money
+from spool.ledger.ordering import ordered
 from spool.ledger.queries import CostRow
 
 
@@ -48,9 +50,7 @@ class DimensionValues(ToolOutput):
 async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
     posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
     rows = await asking.services.ledger.costs(posed.query)
-    wanted = (asked.match or "").casefold()
-    found = [row for row in rows if wanted in clean(row.group[0] or "").casefold()]
-    found.sort(key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+    found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())
     hint = ""
     if asked.match and not found:
         hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
@@ -85,7 +85,13 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
             parts.append(f"And {more} more; {left_out} of them are not in the structured content either: use match.")
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return fitting(written, min(asked.limit, len(found)))
+    return await asyncio.to_thread(fitting, written, min(asked.limit, len(found)))
+
+
+def _found(rows: Sequence[CostRow], wanted: str) -> Sequence[CostRow]:
+    """The rows with a text in their value, the most costly first."""
+    passing = [row for row in rows if wanted in clean(row.group[0] or "").casefold()]
+    return ordered(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
 
 
 def _line(row: CostRow) -> ValueLine:

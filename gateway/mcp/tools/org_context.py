@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
+from heapq import nsmallest
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.mcp.links import page
@@ -76,7 +79,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         name: await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name]))
         for name in _TOPS
     }
-    total = combined(month["team"], start=since, group=())
+    total = await asyncio.to_thread(partial(combined, month["team"], start=since, group=()))
     known_days = await ledger.known_span()
     views = [] if registry is None else [view.name for view in registry.views.all()]
     budgets = [] if registry is None else [budget.name for budget in registry.budgets.all()]
@@ -96,7 +99,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         unpriced_calls=total.unpriced,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
         dimensions={each.name: each.value_count for each in await known(asking)},
-        top={name: _spenders(rows) for name, rows in month.items()},
+        top={name: await asyncio.to_thread(_spenders, rows) for name, rows in month.items()},
         views=[shown(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
         budgets=[shown(name) or "" for name in budgets[:_NAMES]],
@@ -121,8 +124,8 @@ def _day(when: datetime) -> str:
 
 
 def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
-    ordered = sorted(rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
-    return [Spender(name=shown(row.group[0]), cost=row.cost) for row in ordered[:_TOP]]
+    largest = nsmallest(_TOP, rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
+    return [Spender(name=shown(row.group[0]), cost=row.cost) for row in largest]
 
 
 def _text(found: ContextAnswer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from gateway.reconciliation.wording import day_text
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.ordering import ordered
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # of one provider
@@ -120,7 +122,7 @@ async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
         )
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return fitting(written, asked.limit)
+    return await asyncio.to_thread(fitting, written, asked.limit)
 
 
 def _month(text: str) -> CalendarMonth:
@@ -131,7 +133,7 @@ def _month(text: str) -> CalendarMonth:
 
 
 def _provider(found: Reconciliation, by: str, count: int) -> ReconciledProvider:
-    lines = sorted(filter(_is_compared, found.lines(by)), key=lambda line: (-abs(line.difference), line.name))
+    lines = ordered(filter(_is_compared, found.lines(by)), key=lambda line: (-abs(line.difference), line.name))
     rest = lines[count:]
     return ReconciledProvider(
         provider=cut(found.provider, _TEXT),

@@ -17,6 +17,7 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
+from spool.ledger.ordering import ordered
 from spool.ledger.ranges import Span
 from spool.record import NS, decimal_text, moment, rfc3339
 from spool.streams import Stream, Total, TotalsPart
@@ -102,7 +103,7 @@ class _Page:
 
     def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
         """The page of what is in this part, the newest first."""
-        found = sorted(
+        found = ordered(
             filter(part.holds, totals), key=lambda each: (-each.start_time, each.element_name or "", each.key)
         )
         here = found[self.first : self.first + self.asked.limit]

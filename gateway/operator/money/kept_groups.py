@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from spool.ledger import money
+from spool.ledger.ordering import ordered
 from spool.ledger.queries import CostRow, Group
 
 MONEY = ("cost", "reported", "estimated", "saved")
@@ -39,7 +40,7 @@ def fitting(
 
 def _by_size(rows: Sequence[CostRow], by: str) -> Sequence[Group]:
     sizes: Mapping[Group, int] = _sizes(rows, by)
-    return sorted(sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
+    return ordered(sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
 
 
 def _sizes(rows: Sequence[CostRow], by: str) -> dict[Group, int]:

@@ -27,6 +27,7 @@ from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger.costs import combined, cut, own_start, periods
 from spool.ledger.latency import percentile_ms
+from spool.ledger.ordering import ordered
 from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group, within
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.slices import SlicedLedger
@@ -265,7 +266,7 @@ def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRo
         now, before = ([replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before))
         places = _placed_rows(question, now, before)
     return _Answer(
-        places=sorted(places, key=_order),
+        places=ordered(places, key=_order),
         show=lambda place: _row(question, place, *places[place]),
         row_count=count,
         is_truncated=kept is not None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
 from gateway.reconciliation.claims import Claim
@@ -20,8 +23,9 @@ from spool.ledger.money import units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS
 from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
-from tests.integration.mcp.conftest import Assistant
+from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
 from tests.spool.savings import SAVING
 
@@ -126,3 +130,27 @@ async def test_resources(assistant: Assistant) -> None:
         answer = await assistant.ask("resources/read", {"uri": uri})
         assert (200, True) == (answer.status, len(answer.body) <= MAX_BYTES + 1000)
         assert "\u202e" not in answer.body.decode()
+
+
+async def test_rows_are_gone_through_beside_the_loop(
+    open_assistant: OpenAssistant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many values there are: none is cleaned or compared where senders wait."""
+    assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=0), spool=SpoolSettings(hold=0)))
+    await assistant.calls("ß0", "ß1", "ß2")
+    loop, on_the_loop = threading.get_ident(), []
+    category = unicodedata.category
+
+    def noted(character: str) -> str:
+        if character == "ß" and threading.get_ident() == loop:
+            on_the_loop.append(character)
+        return category(character)
+
+    monkeypatch.setattr(unicodedata, "category", noted)
+    found = await assistant.content("get_dimension_values", dimension="model", match="ß")
+    assert 3 == found["value_count"]
+    for asked in ({"&model": ["1"]}, {"model": ["ß1"]}):
+        found = await assistant.content("get_cost_data", filters=asked, group_by=["model"])
+        assert [{"model": "ß1"}] == [row["group"] for row in found["rows"]]
+    await assistant.content("compare_costs", group_by=["model"])
+    assert [] == on_the_loop

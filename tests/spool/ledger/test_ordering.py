@@ -1,0 +1,41 @@
+"""Long lists are ordered and summed in steps, as if at once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spool.ledger import ordering
+from spool.ledger.ordering import STEP, ordered, sums
+
+
+@pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 3 * STEP + 7])
+def test_the_order_is_that_of_all_at_once(length: int) -> None:
+    """Equal ones stay in their order, across steps too; values themselves are never compared."""
+    chance = random.Random(length)
+    values = [(chance.randrange(50), object()) for _ in range(length)]
+    assert sorted(values, key=lambda each: -each[0]) == ordered(iter(values), key=lambda each: -each[0])
+
+
+@pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 2 * STEP + 7])
+def test_columns_are_summed(length: int) -> None:
+    assert (length, sum(range(length)), 0) == sums([(1, place, 0) for place in range(length)], 3)
+
+
+def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two steps other code runs: the key of a later value is asked for when earlier ones are in order."""
+    monkeypatch.setattr(ordering, "STEP", 4)
+    said: list[str] = []
+
+    class Key:
+        def __init__(self, value: int) -> None:
+            self.value = value
+            said.append("key")
+
+        def __lt__(self, other: Key) -> bool:
+            said.append("compared")
+            return self.value < other.value
+
+    assert [*range(20)] == ordered(range(19, -1, -1), key=Key)
+    assert 4 == said.index("compared")
