@@ -20,12 +20,9 @@ def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     found = list(values)
     if len(found) <= STEP:
         return sorted(found, key=key)
-    runs = []
-    for begin in range(0, len(found), STEP):
-        run = [(key(value), place, value) for place, value in enumerate(found[begin : begin + STEP], start=begin)]
-        run.sort()
-        runs.append(run)
-    return [value for _, _, value in merge(*runs)]
+    # Keys are made again for the merge: kept, they are so many objects that the collector looks through all of them.
+    runs = [sorted(found[begin : begin + STEP], key=key) for begin in range(0, len(found), STEP)]
+    return list(merge(*runs, key=key))
 
 
 def sums(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
