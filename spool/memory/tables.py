@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from spool.sql.connection import SqlConnection
-from spool.sqlite.migrations import script
+from spool.sqlite.migrations import migrate, spool_scripts
 from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
-_SCRIPTS = ("streams.sql", "stream_sizes.sql", "clusters.sql", "container_files.sql", "billing_drops.sql")
 
 
 class MemoryTables:
@@ -46,9 +45,4 @@ class MemoryTables:
 
 def spool_tables() -> MemoryTables:
     """The small tables that stand beside the log."""
-
-    def prepare(connection: sqlite3.Connection) -> None:
-        for name in _SCRIPTS:
-            connection.executescript(script(name))
-
-    return MemoryTables(prepare)
+    return MemoryTables(lambda connection: migrate(connection, spool_scripts()))

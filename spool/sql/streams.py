@@ -18,13 +18,11 @@ TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
 NEVER = 2**63 - 1  # nanoseconds since 1970
 
 
-def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
-    return json.dumps({name: list(values) for name, values in dimensions.items()}, sort_keys=True)
-
+_sorted_json = json.JSONEncoder(sort_keys=True)  # json.dumps would make one for each total
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
 STREAMS = select("streams", STREAM.names)
-TOTAL = Columns(Total, forms={"dimensions": Form(_dimensions_text, json.loads)})
+TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
 TOTALS = select("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
 # What no operation in the log is about any more.

@@ -13,12 +13,26 @@ from importlib.resources import files
 from spool.errors import SpoolFromTheFuture
 from spool.sqlite.database import damage
 
+# The files of each version of spool.sqlite.
+SCRIPTS = (
+    ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
+    ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
+    ("deliveries/handed_over.sql",),
+    ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
+    ("deliveries/unmapped.sql", "log/event_amounts.sql"),
+    ("deliveries/fence.sql",),
+)  # fmt: skip
 MARK = 0x546F6C00  # "Tol", then the version
 
 
 def script(name: str) -> str:
     """The text of an SQL file beside this module."""
     return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def spool_scripts() -> list[str]:
+    """The statements of each version of spool.sqlite."""
+    return ["\n".join(map(script, names)) for names in SCRIPTS]
 
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:

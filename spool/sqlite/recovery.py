@@ -28,7 +28,7 @@ from spool.sqlite.damage.source import KEPT_LOG
 from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted
-from spool.sqlite.migrations import migrate, script, version
+from spool.sqlite.migrations import migrate, spool_scripts, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
@@ -36,14 +36,6 @@ SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
     "pending", "event_types", "stream_sizes", "clusters", "container_files", "container_books",
-)  # fmt: skip
-SCRIPTS = (
-    ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
-    ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
-    ("deliveries/handed_over.sql",),
-    ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
-    ("deliveries/unmapped.sql", "log/event_amounts.sql"),
-    ("deliveries/fence.sql",),
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -244,17 +236,13 @@ def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    migrate(connection, _scripts())
+    migrate(connection, spool_scripts())
     return connection
-
-
-def _scripts() -> list[str]:
-    return ["\n".join(map(script, names)) for names in SCRIPTS]
 
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
     """Bring the file to this version."""
-    migrate(connection, _scripts())
+    migrate(connection, spool_scripts())
     _remember_incarnation(connection)
 
 
