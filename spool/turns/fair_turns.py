@@ -25,7 +25,8 @@ STEP_S: Final = 0.001  # after so long a step lets others work
 LEAST_STEP_S: Final = 0.00005
 ALONE_S: Final = 0.004  # the same, while no others are there
 MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
-RECENT_S: Final = 10.0  # a party that was not heard of for so long is forgotten
+LATELY_S: Final = 2.0  # for so long behind a request of one party another one is not alone
+RECENT_S: Final = 10.0  # the same behind something for a commit; then a party is forgotten
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
 # Between two steps of parties that used more than one whose request is in hand: so many times the step before.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
@@ -39,7 +40,7 @@ _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
 class Party:
     """A key, a person or an address: what it used of the processor, weighted so that what is newer counts for more."""
 
-    __slots__ = ("in_hand", "name", "seen", "step_s", "turns", "urgent_until", "used", "waiting")
+    __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
         self.turns = turns
@@ -47,7 +48,7 @@ class Party:
         self.used = 0.0
         self.in_hand = 0  # requests
         self.urgent_until = 0.0
-        self.seen = 0.0
+        self.seen = self.submitted = float("-inf")
         self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
         self.waiting: deque[asyncio.Future[None]] = deque()
 
@@ -61,14 +62,16 @@ class FairTurns:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
+        self.are_shared = False  # several parties were heard of lately
+        self.commits_are_shared = False  # several parties had something for a commit of late
         self.is_wanted = False  # a request came of a party that used less than the one whose job a thread does
         self.aside: Party | None = None  # that party
         self._now = clock
         self._began = clock()
-        self._renew_at = self._forget_at = self._look_at = 0.0
+        self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        self._submitting: dict[str, tuple[Party, float]] = {}  # when each had something for a commit
+        self._submitting: dict[str, Party] = {}  # that had something for a commit of late
         self._waiting: dict[str, Party] = {}
         self._is_looking = False  # the next pass of the event loop is that of those who wait
         self._left_s = STEP_S  # of this pass of the event loop, about
@@ -85,32 +88,23 @@ class FairTurns:
         found = self._parties.get(name)
         if found is None:
             found = self._parties[name] = Party(self, name)
-        found.seen = now
+        was_away, found.seen = found.seen < now - LATELY_S, now
+        if was_away:
+            self._look_who_is_there(now)
         return found
-
-    @property
-    def are_shared(self) -> bool:
-        """Whether several parties were heard of lately."""
-        return len(self._parties) > 1
 
     def submits(self, party: Party) -> None:
         """The party has something for a commit."""
-        now = self._now()
-        self._submitting[party.name] = party, now
-        if len(self._submitting) > 1 and now >= self._look_at:
-            self._look_at = now + _RENEW_S
-            self._submitting = {name: one for name, one in self._submitting.items() if one[1] > now - MEMORY_S}
-
-    @property
-    def commits_are_shared(self) -> bool:
-        """Whether several parties had something for a commit lately."""
-        return len(self._submitting) > 1
+        party.submitted = party.seen
+        if party.name not in self._submitting:
+            self._submitting[party.name] = party
+            self.commits_are_shared = len(self._submitting) > 1
 
     def expects_lighter(self, used: float) -> bool:
         """Whether a party that used far less than that had something for a commit lately."""
-        most, since = used / FAR_LESS, self._now() - MEMORY_S
+        most, since = used / FAR_LESS, self._now() - LATELY_S
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
-        return any(party.used < most and at > since for party, at in looked_at)
+        return any(party.used < most and party.submitted > since for party in looked_at)
 
     @contextmanager
     def request(self, name: str) -> Iterator[WorkInHand]:
@@ -267,11 +261,19 @@ class FairTurns:
                 each.used *= exp(-exponent)
             self._began, exponent = now, 0.0
         self.weight = exp(exponent)
+        self._look_who_is_there(now)
         if now >= self._forget_at:
             self._forget_at = now + RECENT_S / 10
             gone = [each for each in self._parties.values() if not each.in_hand and each.seen < now - RECENT_S]
             for each in gone:
                 del self._parties[each.name]
+
+    def _look_who_is_there(self, now: float) -> None:
+        if any(each.submitted < now - RECENT_S for each in self._submitting.values()):
+            kept = {name: each for name, each in self._submitting.items() if each.submitted >= now - RECENT_S}
+            self._submitting, self.commits_are_shared = kept, len(kept) > 1
+        there = (each for each in self._parties.values() if each.in_hand or each.seen > now - LATELY_S)
+        self.are_shared = self.commits_are_shared or len(list(islice(there, 2))) > 1
 
 
 class WorkInHand:

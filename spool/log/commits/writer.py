@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -39,10 +39,7 @@ class _WaitingSubmission(NamedTuple):
     receipt: asyncio.Future[Receipt]
     until: float  # it is refused when its group has not begun by then
     party: Party | None  # whose request it is of; None: the gateway's own
-
-    @property
-    def records(self) -> int:
-        return len(self.submission.records) + len(self.submission.points)
+    records: int
 
 
 class IndexOutOfStep(Exception):
@@ -144,7 +141,8 @@ class GroupWriter:
             party.turns.submits(party)
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
             self._lighter.set()
-        self._waiting.append(_WaitingSubmission(submission, receipt, until, party))
+        records = len(submission.records) + len(submission.points)
+        self._waiting.append(_WaitingSubmission(submission, receipt, until, party, records))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
         self._somebody.set()
@@ -184,29 +182,33 @@ class GroupWriter:
             return
 
     async def _gather(self) -> None:
-        self._lighter.clear()
-        self._least = min((_used(one) for one in self._waiting), default=0.0)
-        not_before = self._not_before
-        if self._is_heavy(self._waiting):
-            not_before = max(not_before, self._heavy_not_before)
+        not_before = max(self._not_before, self._heavy_not_before)
+        if not self._waiting or not_before <= self._loop.time():
+            return
+        if self._not_before < not_before and not self._is_heavy(self._waiting):
+            not_before = self._not_before
         rest_s = not_before - self._loop.time()
-        if self._waiting and rest_s > 0 and not self._closing.is_set():
+        if rest_s > 0 and not self._closing.is_set():
+            self._lighter.clear()
+            self._least = min(map(_used, self._waiting))
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._lighter.wait()
-        self._least = 0.0
+            self._least = 0.0
 
-    def _is_heavy(self, group: Collection[_WaitingSubmission]) -> bool:
+    def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
         """Whether somebody else, who used far less than all in the group, may submit at any moment."""
-        parties = {one.party for one in group}
-        if not parties or None in parties:
+        first = group[0].party
+        if first is None or not first.turns.commits_are_shared:
             return False
-        least = min((party for party in parties if party), key=lambda party: party.used)
-        return least.turns.expects_lighter(least.used)
+        return first.turns.expects_lighter(min(map(_used, group)))
 
     def _take(self) -> list[_WaitingSubmission]:
         """The next group: what waits of parties that used less comes first, that of one party in its order."""
-        waiting = sorted((one for one in self._waiting if not one.receipt.done()), key=_used)
+        waiting = [one for one in self._waiting if not one.receipt.done()]
+        if len({one.party for one in waiting}) == 1:
+            return self._take_of_one(waiting)
+        waiting.sort(key=_used)
         group, left = list[_WaitingSubmission](), list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
         full: set[Party | None] = set()
@@ -227,6 +229,19 @@ class GroupWriter:
             by_party[one.party] += one.records
         self._waiting = deque(sorted(left, key=_until))
         return group
+
+    def _take_of_one(self, waiting: Sequence[_WaitingSubmission]) -> list[_WaitingSubmission]:
+        party = waiting[0].party
+        most = SHARE_RECORDS if party is not None and party.turns.commits_are_shared else GROUP_RECORDS
+        records = count = 0
+        for one in waiting:
+            records += one.records
+            if count and records > min(most, self._most):
+                break
+            count += 1
+        self._passed_over = False
+        self._waiting = deque(waiting[count:])
+        return list(waiting[:count])
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         left_some = bool(self._waiting)  # else a larger group was not wanted
