@@ -110,6 +110,17 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     )
 
 
+async def gather_states(sources: FactSources, *, now: float) -> Facts:
+    """Reads what detectors of states take, and nothing of calls."""
+    return Facts(
+        now=now,
+        routes=await sources.deliveries.routes(),
+        keys=sources.keys(),
+        devices=sources.devices(),
+        silent_clusters=sources.silent_clusters(),
+    )
+
+
 async def _shapes(log: Log) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
     for row in await log.unrecognised():

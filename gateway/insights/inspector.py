@@ -9,16 +9,17 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.insights.detectors.list import DETECTORS, RETIRED
+from gateway.insights.detectors.list import DETECTORS, OF_STATES, RETIRED
 from gateway.insights.facts import Detector, Facts
 from gateway.insights.findings import MAX_FINDINGS
-from gateway.insights.gathering import FactSources, gather
+from gateway.insights.gathering import FactSources, gather, gather_states
 from spool.clock import Clock
 from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
 from spool.steady_clock import doubts
 
 EVERY_S = 600.0
+STATES_EVERY_S = 60.0  # whether a state has ended
 FIRST_S = 30.0  # after a start, routes need some time until their state is known
 
 _log = logging.getLogger(__name__)
@@ -78,12 +79,31 @@ class Inspector:
             merged = await self._table.merge(run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut)
             return InspectionReport(merged=merged, failed=run.failed)
 
+    async def has_ended(self) -> bool:
+        """Whether a state that an insight is about, of a route, a key or a device, is over. It reads no calls."""
+        present = {insight.finding for insight in await self._table.found() if insight.present}
+        names = {detector.NAME for detector in OF_STATES}
+        known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}
+        if not known:
+            return False
+        run = run_detectors(await gather_states(self._sources, now=self._clock.now()), OF_STATES)
+        unsure = {*run.cut, *run.failed}
+        found = {finding.key for finding in run.findings}
+        return any(finding not in found for finding in known if finding.partition(":")[0] not in unsure)
+
     async def run(self) -> None:
-        """Runs the detectors again and again. A failure is logged and left to the next run."""
+        """
+        Runs the detectors again and again, and at once when a state that was found has ended.
+
+        A failure is logged and left to the next run.
+        """
         await asyncio.sleep(FIRST_S)
+        due = self._clock.monotonic()
         while True:
             try:
-                await self.inspect()
+                if self._clock.monotonic() >= due or await self.has_ended():
+                    due = self._clock.monotonic() + EVERY_S
+                    await self.inspect()
             except Exception:  # noqa: BLE001 - the supervised loop
                 _log.exception("insights wait for the next look", extra={"action": "inspection_put_off"})
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(min(STATES_EVERY_S, EVERY_S))

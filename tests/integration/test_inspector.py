@@ -129,6 +129,37 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     assert "the team search with $80.00" in anomaly["description"]
 
 
+@pytest.mark.asyncio
+async def test_an_insight_ends_with_its_state(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route that runs again is seen before the next look at everything is due."""
+    monkeypatch.setattr(inspecting, "FIRST_S", 0)
+    monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
+    task_of = inspector(server.services)
+    looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
+    look = task_of.inspect
+
+    async def inspect() -> inspecting.InspectionReport:
+        report = await look()
+        looks.put_nowait(report)
+        return report
+
+    monkeypatch.setattr(task_of, "inspect", inspect)
+    await park(server)
+    task = asyncio.create_task(task_of.run())
+    async with asyncio.timeout(60):
+        assert 1 == (await looks.get()).merged.new
+        assert not await task_of.has_ended()
+        await park(server, "running")
+        assert 1 == (await looks.get()).merged.gone
+        assert not await task_of.has_ended()
+    assert looks.empty()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    [item] = (await server.ask("GET", "/insights")).payload["insights"]
+    assert "addressed" == item["status"]
+
+
 class Broken:
     """A detector with a mistake in it."""
 
