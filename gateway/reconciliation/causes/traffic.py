@@ -21,7 +21,7 @@ NEAR = 0.05
 EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
 SAME_SIZE = 2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
 MEAN_ALIKE = 0.2
-CHANCE = 3  # times the mean size and the root of their number some calls may be off
+CHANCE = 6  # times the mean size and the root of their number some calls may be off: few large ones are many tokens
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
 FAR = 0.45  # of what was billed on a day: few days that lack more are of another cause than the others
@@ -191,8 +191,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         lacking = ours.unsized if is_of_all else ours.unsized + missing
         apart = abs(gap - lacking * mean)
         is_alike = apart <= MEAN_ALIKE * max(gap, 1)
-        chance = CHANCE * (2 if model in case.split.varying else 1)  # few large calls are many tokens
-        by_chance = max(MEAN_ALIKE * gap, chance * mean * isqrt(max(lacking, 0)))
+        by_chance = max(MEAN_ALIKE * gap, CHANCE * mean * isqrt(max(lacking, 0)))
         is_near = apart <= by_chance or (theirs is not None and is_of_all)
         if (missing < 0 and not is_of_all) or not is_near or not entries:
             continue
