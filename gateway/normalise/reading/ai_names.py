@@ -18,7 +18,7 @@ _MODEL = re.compile(r"(?:^|[._])model(?:_name|_id|\.name|\.id)?$")
 _USAGE = re.compile(
     r"(?:^|[._:])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)"
     r"|tokens?(?:_used|_total|[A-Z]\w*)?$|token_?[cC]ount$|(?:prompt_)?eval_count$"
-    r"|cost(?:[._]usd)?$|credits?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
+    r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
 # Words of other tokens than a model's, and beginnings of the conventions for everything that is no AI.

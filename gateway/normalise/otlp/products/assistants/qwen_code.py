@@ -28,12 +28,14 @@ PRODUCT = Product(
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),
+    # Their calls are told by events of their own.
+    no_calls=("qwen-code.chat_compression", "qwen-code.arena_agent_completed", "qwen-code.workflow_run"),
     metrics={
         "qwen-code.token.usage": MetricFamily(
             type_keys=("type",),
             types={"thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT},
         ),
     },
-    repeated_metrics=(r"qwen-code\.token\.(efficiency|breakdown).*",),
+    repeated_metrics=(r"qwen-code\.token\.(efficiency|breakdown).*", r"qwen-code\.arena\.agent\.tokens"),
     repeats_token_usage=True,
 )

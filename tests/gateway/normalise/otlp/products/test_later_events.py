@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import MERGED, NOT_AI
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 
@@ -90,3 +90,31 @@ def test_the_former_name_alone_is_read() -> None:
     """Releases before 2.35 have no other."""
     outcome = read_points(point("coder_aibridged_tokens_total", 5, {"type": "output", "model": "m"}))
     assert 1 == len(outcome.records)
+
+
+def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
+    """Compressions, agents of an arena and workflows: each of their calls has an event."""
+    summed: dict[str, dict[str, Any]] = {
+        "chat_compression": {"tokens_before": 9000, "compression_input_token_count": 9000},
+        "arena_agent_completed": {"agent_model_id": "m", "total_tokens": 110, "input_tokens": 100, "output_tokens": 10},
+        "workflow_run": {"tokens_spent": 4000, "agents_completed": 3},
+    }
+    qwen = {"service.name": "qwen-code"}
+    outcome = read_logs(
+        *(log({"event.name": f"qwen-code.{name}", **said}, resource=qwen) for name, said in summed.items())
+    )
+    assert {NOT_AI: 3} == dict(outcome.ignored)
+    outcome = read_points(point("qwen-code.arena.agent.tokens", 100, {"model_id": "m", "type": "input"}, resource=qwen))
+    assert {MERGED: 1} == dict(outcome.ignored)
+
+
+def test_credits_that_gemini_cli_consumed_are_shown() -> None:
+    """No rule reads them, and somebody pays for them; what is left of them is no usage."""
+    gemini = {"service.name": "gemini-cli"}
+    said = {"model": "gemini-3.1-pro", "credits_remaining": 90}
+    outcome = read_logs(
+        log({"event.name": "gemini_cli.credits_used", "credits_consumed": 10, **said}, resource=gemini),
+        log({"event.name": "gemini_cli.overage_menu_shown", "credit_balance": 90, **said}, resource=gemini),
+    )
+    assert {UNRECOGNISED_AI: 1, NOT_AI: 1} == dict(outcome.ignored)
+    assert "credits_consumed" in outcome.unrecognised[0]
