@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from gateway.addresses.application import application, metrics_application, operator_application
-from gateway.addresses.telemetry import GRPC_SERVICES
+from gateway.addresses.areas import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.handover import HandOver
 from gateway.http.in_hand import stopping

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from gateway.addresses.application import refusing_application
-from gateway.addresses.telemetry import GRPC_SERVICES
+from gateway.addresses.areas import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from gateway.http.listening.connections import Connections, connection_limit

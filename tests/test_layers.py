@@ -72,10 +72,11 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
 
 # The folders and modules of gateway from the ground up: each imports those before it.
 GATEWAY = (
-    "errors", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers", "rate_cards",
-    "allocation", "configuration", "authentication", "devices", "intake", "final_costs", "statements", "reconciliation",
-    "insights", "budgets", "recommendations", "http", "console", "receivers", "api", "comparison", "mcp", "operator",
-    "addresses", "assembly", "offline", "handover", "refusing", "listeners", "app", "demo", "cli", "__main__",
+    "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
+    "rate_cards", "allocation", "configuration", "authentication", "devices", "intake", "final_costs", "statements",
+    "reconciliation", "insights", "budgets", "recommendations", "http", "console", "receivers", "api", "comparison",
+    "mcp", "operator", "addresses", "assembly", "offline", "handover", "refusing", "listeners", "app", "demo", "cli",
+    "__main__",
 )  # fmt: skip
 
 

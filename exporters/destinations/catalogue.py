@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from exporters.destinations import focus, ndjson, otlp, webhook
-from exporters.destinations.upstream import UPSTREAM, UpstreamContext
-from exporters.destinations.upstream import routes as upstream_routes
-from exporters.exporter import RouteConfig
-from exporters.otlp.encoding import EncodeElsewhere
+from exporters.declared import Declared
 from exporters.problems import headers, one_of, url
 from exporters.secret_source import SecretSource
+from exporters.service.upstream_settings import UPSTREAM
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import Clock
-from spool.deliveries.values import RouteSpec
 from spool.record import TOPICS
 
-TYPES = {each.name: each for each in (ndjson.TYPE, focus.TYPE, otlp.TYPE, webhook.TYPE)}
+if TYPE_CHECKING:
+    from exporters.destinations.declaration import DestinationType
+    from exporters.destinations.upstream import UpstreamContext
+    from exporters.exporter import RouteConfig
+    from exporters.otlp.encoding import EncodeElsewhere
+
+_FOLDER = "exporters.destinations"
+TYPES: Declared[DestinationType] = Declared(
+    {name: f"{_FOLDER}.{name}" for name in ("ndjson", "focus", "otlp", "webhook")}
+)
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
@@ -74,7 +80,11 @@ def build_routes(
 
     Without `context` nothing but AI telemetry leaves for the upstream. `elsewhere` encodes spans in another process.
     """
-    routes = list(upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere))
+    routes: list[RouteConfig] = []
+    if upstream.base_url or upstream.ai_telemetry_url:
+        from exporters.destinations.upstream import routes as upstream_routes
+
+        routes += upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere)
     for destination in destinations:
         routes += [_route(destination, topic, clock) for topic in destination.topics]
     return routes
@@ -88,6 +98,9 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 
 
 def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
+    from exporters.exporter import RouteConfig
+    from spool.deliveries.values import RouteSpec
+
     type = TYPES.get(destination.type)
     if type is None or topic not in type.topics or not getattr(destination, type.needs):
         shown = f"destination {destination.name}: type {destination.type!r}"

@@ -1,6 +1,5 @@
 """
-The upstream, the cost service or another Tollhouse: what [upstream] must hold, and a route for each topic it
-takes.
+The upstream, the cost service or another Tollhouse: a route for each topic it takes.
 
 A topic that the upstream does not take has no route: its records are kept for the retention time.
 """
@@ -13,22 +12,19 @@ from dataclasses import dataclass
 from exporters.exporter import Exporter, RouteConfig
 from exporters.otlp.encoding import EncodeElsewhere
 from exporters.otlp.telemetry import TelemetryExporter
-from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.events import EventExporter, StreamMapper
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import Paths
 from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream_client import UpstreamClient
-from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
+from exporters.service.upstream_settings import UPSTREAM
+from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 from spool.deliveries.values import RouteSpec
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
-from spool.registry.scopes import SCOPES, USE_CASES
 from spool.streams import StreamReader
-
-UPSTREAM = "upstream"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,45 +43,6 @@ class UpstreamContext:
     locks: ConnectionLocks
     id_upstream: Callable[[BillingDrop], str]
     single_writer: frozenset[str] = frozenset()
-
-
-def problems(settings: UpstreamSettings) -> Iterator[str]:
-    """Every reason why [upstream] cannot work, one sentence a problem."""
-    if settings.keys and not settings.base_url:
-        yield "upstream.base_url is required when upstream.keys are given"
-    for name in ("base_url", "ai_telemetry_url", "proxy"):
-        yield from url(f"upstream.{name}", getattr(settings, name))
-    for type, event in settings.events.items():
-        yield from _event_problems(f"upstream.events.{type}", event)
-    if settings.timeout <= 0:
-        yield "upstream.timeout must be above 0s"
-    for name in sorted(settings.paths.keys() - STREAMS.keys()):
-        yield f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}"
-    names: set[str] = set()
-    for place, key in enumerate(settings.keys):
-        yield from _key_problems(f"upstream.keys[{place}]", key, names)
-        names.add(key.name)
-
-
-def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
-    yield from stream_name(f"{shown}.stream", event.stream)
-    if len(event.dimensions) > MAX_STREAM_KEYS:
-        yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
-
-
-def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str]:
-    if not key.name:
-        yield f"{shown}.name is required"
-    elif key.name in names:
-        yield f"{shown}.name {key.name!r} is used twice"
-    if bool(key.secret_file) == bool(key.secret_env):
-        yield f"{shown} needs secret_file or secret_env, and not both"
-    if bool(key.use_cases) == bool(key.scopes):
-        yield f"{shown} needs use_cases or scopes, never both"
-    for scope in key.scopes:
-        yield from one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
-    for use_case in key.use_cases:
-        yield from one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
 
 
 def routes(

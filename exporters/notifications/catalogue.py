@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from exporters.declared import Declared
 from exporters.notifications import schedule
-from exporters.notifications.channel import Channel
-from exporters.notifications.channels import alertmanager, email, slack, webhook
 from exporters.problems import one_of, url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
-TYPES = {each.name: each for each in (webhook.TYPE, slack.TYPE, email.TYPE, alertmanager.TYPE)}
+if TYPE_CHECKING:
+    from exporters.notifications.channel import Channel, ChannelType
+
+_FOLDER = "exporters.notifications.channels"
+TYPES: Declared[ChannelType] = Declared(
+    {name: f"{_FOLDER}.{name}" for name in ("webhook", "slack", "email", "alertmanager")}
+)
 
 
 def problems(channels: Sequence[NotifySettings]) -> Iterator[str]:

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from exporters.destinations import otlp
 from exporters.problems import headers, url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings, TelemetrySettings
@@ -38,7 +37,7 @@ def as_destination(settings: TelemetrySettings) -> DestinationSettings:
     """The same endpoint, key and headers."""
     return DestinationSettings(
         name=NAME,
-        type=otlp.TYPE.name,
+        type="otlp",
         url=settings.otlp_endpoint,
         headers=settings.headers,
         secret_file=settings.secret_file,

@@ -55,7 +55,7 @@ def _publishing(
     )
 
 
-ALLOCATION_ROWS = (
+ROWS = (
     _managing("GET", _VERSIONS, allocation.read_definition_versions, "List the versions of the default definition",
               lists=VERSIONS, item=allocation.VersionItem),
     _publishing(_VERSIONS, allocation.create_definition_version, "Publish the default definition, or only validate it",

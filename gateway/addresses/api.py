@@ -192,4 +192,4 @@ CLUSTER_ROWS = (
               takes=ClusterChanges, refusals=(*WRITE, 404)),
 )  # fmt: skip
 
-API = (*COSTS, *INSIGHT_ROWS, *CLUSTER_ROWS)
+ROWS = (*COSTS, *INSIGHT_ROWS, *CLUSTER_ROWS)

@@ -1,16 +1,25 @@
-"""The aiohttp applications, made from the table of addresses."""
+"""The aiohttp applications, made from the areas of addresses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 
 import orjson
 from aiohttp import web
 
-from gateway.addresses.operator import CONSOLE_PAGES, OPERATOR_ADDRESSES
-from gateway.addresses.table import ADDRESSES, FOR_METRICS, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
+from gateway.addresses.areas import (
+    FOR_SENDERS,
+    OPERATOR_AREAS,
+    Area,
+    AreaResource,
+    AreaRoutes,
+    operator_rows,
+    sender_rows,
+)
+from gateway.addresses.console import CONSOLE_PAGES
+from gateway.addresses.status import FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.errors import Refusal
 from gateway.http import answers, bodies
@@ -19,10 +28,9 @@ from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.openapi import document
 from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
+from gateway.operator.address import ALL_ROWS, OPENED, OperatorAddress
 from gateway.operator.admission import operator_endpoint
 from gateway.operator.body import errors_as_json
-from gateway.operator.people.role_preview import OPERATOR_ROWS
-from gateway.operator.scopes import OPENED, opened_by_scope
 from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -37,15 +45,18 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         app.router.add_route("*", path, handler, expect_handler=bodies.later)
 
     if for_senders:
-        for path, rows in _by_path(FOR_SENDERS).items():
-            add(path, endpoint(rows, services))
+        metrics = services.receivers.metrics
+        for area in FOR_SENDERS:
+            for name in area.endpoints:
+                metrics.expect(name, 200)
+            _add_area(app, area, partial(_add_for_senders, area, lambda rows: endpoint(rows, services)))
         if services.receivers.cors:
             app.on_response_prepare.append(services.receivers.cors.on_prepare)
     for row in ON_EVERY_LISTENER:
         add(row.path, unguarded(row, services))
     if for_operators:
         version = services.operators.version
-        make_document: Callable[[], bytes] = cache(lambda: orjson.dumps(document(ADDRESSES, version=version)))
+        make_document: Callable[[], bytes] = cache(partial(_document, version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
             add(row.path, unguarded(row, services))
@@ -79,8 +90,9 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
 
     app.router.add_route("*", "/livez", live)
     app.router.add_route("*", "/readyz", not_ready)
-    for path, rows in _by_path([*FOR_SENDERS, NOWHERE]).items():
-        app.router.add_route("*", path, _refusing(rows[0], error, clock), expect_handler=bodies.later)
+    for area in FOR_SENDERS:
+        _add_area(app, area, partial(_add_for_senders, area, lambda rows: _refusing(rows[0], error, clock)))
+    app.router.add_route("*", NOWHERE.path, _refusing(NOWHERE, error, clock), expect_handler=bodies.later)
     return app
 
 
@@ -98,19 +110,54 @@ def operator_application(services: OperatorServices) -> web.Application:
     The HTTP side and the operator socket each mount one of their own, over the same services.
     """
     app = web.Application(middlewares=[errors_as_json])
-    app[OPENED] = opened_by_scope(FOR_SENDERS)
-    app[OPERATOR_ROWS] = OPERATOR_ADDRESSES
-    for row in OPERATOR_ADDRESSES:
-        (method,) = row.methods
-        # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
-        path = _PARAMETER.sub(r"{\1:[^/]+}", row.path.removeprefix(OPERATOR_API))
-        app.router.add_route(method, path, operator_endpoint(row, services))
+    app[OPENED] = _opened
+    app[ALL_ROWS] = _all_operator_rows
+    for area in OPERATOR_AREAS:
+        _add_area(app, area, partial(_add_for_operators, area, services))
 
     async def end_streams(_: web.Application) -> None:
         services.event_streams.end()
 
     app.on_shutdown.append(end_streams)
     return app
+
+
+def _add_area(app: web.Application, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
+    routes = AreaRoutes(area, add)
+    for path in area.paths:
+        app.router.register_resource(AreaResource(path, routes))
+
+
+def _add_for_senders(area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher) -> None:
+    for path, rows in _by_path(sender_rows(area)).items():
+        # Every method: endpoints answer 405 themselves, in their own form.
+        router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
+
+
+def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+    for row in operator_rows(area):
+        (method,) = row.methods
+        # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
+        router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
+
+
+def _document(version: str) -> bytes:
+    from gateway.addresses.table import ADDRESSES
+
+    return orjson.dumps(document(ADDRESSES, version=version))
+
+
+def _opened() -> Mapping[str, tuple[str, ...]]:
+    from gateway.addresses.table import FOR_SENDERS
+    from gateway.operator.scopes import opened_by_scope
+
+    return opened_by_scope(FOR_SENDERS)
+
+
+def _all_operator_rows() -> Sequence[OperatorAddress]:
+    from gateway.addresses.table import OPERATOR_ADDRESSES
+
+    return OPERATOR_ADDRESSES
 
 
 def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:

@@ -51,7 +51,7 @@ def _drop(
 
 _drops = partial(managing, group="connections")
 
-BILLING = (
+ROWS = (
     _drop(
         _SEGMENT + "/validate_billing_drop",
         VALIDATE_BILLING_DROP,

@@ -14,7 +14,7 @@ _ONE = _ALL + "/{budget_id}"
 
 _part = partial(managing, group="budgets", scope="read_budget")
 
-BUDGET_ROWS = (
+ROWS = (
     *managed_by_keys(
         budgets.BUDGET, _ALL, "budget_id", group="budgets", endpoint="budgets", one_endpoint="budgets/one",
         words={SHOW: "A budget; `expand` adds current, history, burnup or forecast",

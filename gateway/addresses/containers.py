@@ -20,7 +20,7 @@ _ADDRESSES: Schema = {"type": "object", "additionalProperties": TEXT}
 _CLUSTER = container_metrics.CLUSTER_PARAMETERS
 _AGENT = container_metrics.AGENT_PARAMETERS
 
-CONTAINERS = (
+ROWS = (
     Address(
         methods=("POST",),
         path=_BASE + "/upload",

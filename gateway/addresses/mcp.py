@@ -20,7 +20,7 @@ _FAILURE = closed({
     "error": closed({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
 })  # fmt: skip
 
-MCP_ROWS = (
+ROWS = (
     Address(
         methods=("POST",),
         path="/mcp",

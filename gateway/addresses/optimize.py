@@ -72,7 +72,7 @@ _ONE = _ALL + "/{recommendation_id}"
 _COMMENTS = _ONE + "/comments"
 _TYPES = "/recommendation_types"
 
-OPTIMIZE = (
+ROWS = (
     _optimize(
         "GET", _ALL, recommendations.list_recommendations, "List what would have cost less",
         lists=recommendation_list(DIMENSIONS), gives=RECOMMENDATION,

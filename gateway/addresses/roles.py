@@ -9,7 +9,7 @@ from gateway.resources.roles import PermissionSetItem
 _ROLES = "/v2/access-control/roles"
 _SETS = "/v2/access-control/permission_sets"
 
-ROLE_ROWS = (
+ROWS = (
     *managed_by_keys(roles.ROLE, _ROLES, "role_id", group="access-control", endpoint="roles"),
     managing("GET", _SETS, roles.read_permission_sets, "List permission sets", group="access-control", endpoint="roles",
              lists=roles.PERMISSION_SET_LIST, item=PermissionSetItem),

@@ -1,72 +1,13 @@
-"""The table of addresses: every row of every area, and which listener serves it."""
+"""The whole table of addresses. It imports every handler: a server loads an area when it is first asked (`areas`)."""
 
 from __future__ import annotations
 
-from gateway.addresses.allocation import ALLOCATION_ROWS
-from gateway.addresses.api import API
-from gateway.addresses.billing import BILLING
-from gateway.addresses.budgets import BUDGET_ROWS
-from gateway.addresses.containers import CONTAINERS
-from gateway.addresses.mcp import MCP_ROWS
-from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.optimize import OPTIMIZE
-from gateway.addresses.roles import ROLE_ROWS
-from gateway.addresses.telemetry import TELEMETRY
-from gateway.addresses.topics import TOPICS
-from gateway.addresses.views import VIEW_ROWS
-from gateway.api import status
+from gateway.addresses.areas import FOR_SENDERS as SENDER_AREAS
+from gateway.addresses.areas import OPERATOR_AREAS, operator_rows, sender_rows
+from gateway.addresses.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.http.address import Address
-from gateway.http.answers import JSON
-from gateway.http.requests import AddressHandler
-from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.operator.address import OperatorAddress
 
-_ROUTE = closed({
-    "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
-    "oldest_age_s": {"type": ["number", "null"]},
-})  # fmt: skip
-_READY = closed({
-    "ready": BOOLEAN, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
-    "space": {"type": ["object", "null"]}, "storage": {"type": ["object", "null"]}, "nodes": array(OBJECT),
-    "ledger": {"type": ["object", "null"]},
-})  # fmt: skip
-
-
-def _status(
-    path: str, handler: AddressHandler, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT
-) -> Address:
-    return Address(
-        methods=("GET",),
-        path=path,
-        name=handler.__name__,
-        summary=summary,
-        handler=handler,
-        gives={status: {media: body} for status in statuses},
-        refusals=(),
-    )
-
-
-FOR_SENDERS = (
-    *TELEMETRY, *TOPICS, *CONTAINERS, *BILLING, *API, *VIEW_ROWS, *BUDGET_ROWS, *ALLOCATION_ROWS, *OPTIMIZE, *MCP_ROWS,
-    *ROLE_ROWS,
-)  # fmt: skip
-ON_EVERY_LISTENER = (
-    _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),
-    _status("/readyz", status.readyz, "Whether Tollhouse accepts records", 200, 503, body=_READY),
-)
-FOR_METRICS = (_status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),)
-FOR_OPERATORS = (
-    *FOR_METRICS,
-    _status("/openapi.json", status.openapi, "This document", 200),
-)
+FOR_SENDERS: tuple[Address, ...] = tuple(row for area in SENDER_AREAS for row in sender_rows(area))
+OPERATOR_ADDRESSES: tuple[OperatorAddress, ...] = tuple(row for area in OPERATOR_AREAS for row in operator_rows(area))
 ADDRESSES: tuple[Address, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)
-
-# Every path that is not in the table. It may hold a line break (%0A).
-NOWHERE = Address(
-    methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
-    path="/{path:(?s:.*)}",
-    name="nowhere",
-    summary="404",
-    handler=status.nowhere,
-    endpoint="nowhere",
-    checks_query=False,
-)

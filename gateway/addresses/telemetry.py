@@ -1,4 +1,4 @@
-"""Addresses of AI telemetry: OTLP over HTTP and gRPC, formats of gateways, and other products' protocols."""
+"""Addresses of AI telemetry: OTLP over HTTP, formats of gateways, and other products' protocols."""
 
 from __future__ import annotations
 
@@ -67,17 +67,6 @@ OTLP = (
         error_form=otlp_http.status_error,
     ),
 )
-
-# OTLP over gRPC, for a server of its own: a call is a stream, whose key is checked before its message is received.
-# Each service has one method, Export; None: taken and dropped.
-_COLLECTOR = "opentelemetry.proto.collector"
-GRPC_SERVICES: Mapping[str, Signal | None] = {
-    f"{_COLLECTOR}.trace.v1.TraceService": "traces",
-    f"{_COLLECTOR}.metrics.v1.MetricsService": "metrics",
-    f"{_COLLECTOR}.logs.v1.LogsService": "logs",
-    f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
-}
-
 
 # AI telemetry of gateways, in their own formats, and other products' protocols.
 
@@ -217,4 +206,4 @@ AI_TELEMETRY = (
     ),
 )
 
-TELEMETRY = (*OTLP, *AI_TELEMETRY)
+ROWS = (*OTLP, *AI_TELEMETRY)

@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,9 +42,11 @@ from gateway.allocation.definition import (
 )
 from gateway.allocation.evaluation import MAX_VALUE, PLACE
 from gateway.allocation.faults import Fault, Faults, InvalidDefinition, Path
-from gateway.allocation.reading import Node, read
 from spool.ledger.queries import TAG
 from spool.record import Inference
+
+if TYPE_CHECKING:
+    from gateway.allocation.reading import Node
 
 __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
 
@@ -87,6 +90,9 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
             (),
         )
         faults.check()
+    # It brings the library for YAML, which nobody needs before the first definition.
+    from gateway.allocation.reading import read
+
     root = read(text, faults)
     found = _Parser(faults, known, limits).definition(root)
     faults.check()

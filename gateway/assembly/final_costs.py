@@ -13,24 +13,23 @@ from gateway.configuration.sections import Config, SellerSettings
 from gateway.final_costs.puller import AskingFailed, FinalCostPuller, NotKnownYet
 from gateway.intake.prices import PriceBook
 from spool.clock import Clock
-from spool.storage import Storage
+from spool.log.protocols import Log
+from spool.statements.protocols import Statements
 
 NOT_FOUND = 404
 WAIT_S = 5.0  # where the seller tells no time
 
 
 def final_cost_puller(
-    storage: Storage,
+    log: Log,
+    table: Statements,
     clock: Clock,
     config: Callable[[], Config],
     stack: AsyncExitStack,
     prices: Callable[[], PriceBook],
     *,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> FinalCostPuller | None:
-    """None while the registry, which keeps what is asked for, is damaged."""
-    if storage.registry is None:
-        return None
+) -> FinalCostPuller:
     # The time of an answer is bounded by a setting that a reload may change.
     client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
     stack.push_async_callback(client.close)
@@ -63,9 +62,7 @@ def final_cost_puller(
             raise AskingFailed(words, retry_after_s=None)
         return answer.body
 
-    return FinalCostPuller(
-        storage.log, storage.registry.statements, clock, lambda: config().final_costs, ask, prices, sleep=sleep
-    )
+    return FinalCostPuller(log, table, clock, lambda: config().final_costs, ask, prices, sleep=sleep)
 
 
 def _waits_s(error: SendError) -> float | None:

@@ -6,49 +6,69 @@ them, is damaged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import Config, KeyOwner
+from gateway.first_use import Once
 from gateway.http.services import Urls
 from gateway.intake.prices import PriceBook
 from gateway.mounts import page_link
-from gateway.recommendations.adviser import Adviser
-from gateway.recommendations.gathering import Sources
-from gateway.reconciliation.comparing import Tolerance
-from gateway.reconciliation.gathering import StatementSources
-from gateway.reconciliation.matching import Owner
-from gateway.reconciliation.reconciler import Reconciler
-from spool import providers
 from spool.clock import Clock
 from spool.storage import Storage
 
+if TYPE_CHECKING:
+    from gateway.recommendations.adviser import Adviser
+    from gateway.reconciliation.matching import Owner
+    from gateway.reconciliation.reconciler import Reconciler
 
-def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Adviser | None:
+
+def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
     """Who looks for savings."""
-    if storage.registry is None:
+    registry = storage.registry
+    if registry is None:
         return None
-    sources = Sources(ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices))
-    return Adviser(sources, storage.registry.recommendations, clock)
+
+    def make() -> Adviser:
+        from gateway.recommendations.adviser import Adviser
+        from gateway.recommendations.gathering import Sources
+
+        sources = Sources(ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices))
+        return Adviser(sources, registry.recommendations, clock)
+
+    return Once(make)
 
 
-def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Reconciler | None:
+def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """Who compares what providers billed with what was counted."""
-    if storage.registry is None:
+    registry = storage.registry
+    if registry is None:
         return None
-    sources = StatementSources(
-        ledger=storage.ledger,
-        log=storage.log,
-        prices=lambda: PriceBook.load(config().prices),
-        statements=storage.registry.statements,
-        owners=lambda: [_owner(each) for each in config().reconciliation.owner],
-        tolerance=lambda: Tolerance(
-            money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
-        ),
-    )
-    return Reconciler(sources, clock)
+
+    def make() -> Reconciler:
+        from gateway.reconciliation.comparing import Tolerance
+        from gateway.reconciliation.gathering import StatementSources
+        from gateway.reconciliation.reconciler import Reconciler
+
+        sources = StatementSources(
+            ledger=storage.ledger,
+            log=storage.log,
+            prices=lambda: PriceBook.load(config().prices),
+            statements=registry.statements,
+            owners=lambda: [_owner(each) for each in config().reconciliation.owner],
+            tolerance=lambda: Tolerance(
+                money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
+            ),
+        )
+        return Reconciler(sources, clock)
+
+    return Once(make)
 
 
 def _owner(given: KeyOwner) -> Owner:
+    from gateway.reconciliation.matching import Owner
+    from spool import providers
+
     return Owner(
         provider=providers.canonical(given.provider),
         billed=given.billed,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
@@ -10,16 +12,19 @@ from gateway.assembly.limits import limits, shares
 from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.gauges import gauges
+from gateway.first_use import Once
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.health import Health
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.monitoring.reconciliation import ReconciledRatio
 from gateway.monitoring.snapshot import Snapshot
-from gateway.reconciliation.gauges import gauges as reconciled
-from gateway.reconciliation.reconciler import Reconciler
 from spool.installation import derived
 from spool.settings import SQLITE
 from spool.steady_clock import doubts
+
+if TYPE_CHECKING:
+    from gateway.reconciliation.reconciler import Reconciler
 
 
 def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
@@ -42,7 +47,7 @@ def exposition(
     receivers: ReceiverServices,
     routes: Forwarder,
     budgets: BudgetEvaluator | None,
-    reconciler: Reconciler | None,
+    reconciler: Once[Reconciler] | None,
 ) -> Exposition:
     storage, devices = parts.storage, parts.devices
     installation = installation_id(parts)
@@ -67,7 +72,7 @@ def exposition(
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,
             budgets=[*gauges(budgets.figures.values())] if budgets else (),
-            reconciled=[*reconciled(reconciler.newest.values())] if reconciler else (),
+            reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
             limits=[
                 *limits(
                     parts.config,
@@ -92,6 +97,12 @@ def exposition(
         )
 
     return Exposition(metrics, snapshot, parts.clock.monotonic)
+
+
+def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
+    from gateway.reconciliation.gauges import gauges
+
+    return [*gauges(reconciler.newest.values())]
 
 
 def installation_id(parts: Assembler) -> str:

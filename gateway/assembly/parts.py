@@ -23,10 +23,8 @@ from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of, is_unmapped, sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
-from gateway.assembly.final_costs import final_cost_puller
 from gateway.assembly.limits import role_limits, shares
 from gateway.assembly.money import adviser, budget_evaluator, reconciler
-from gateway.assembly.statements import statement_puller
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.digests import digests
@@ -37,6 +35,7 @@ from gateway.configuration.sections import Config, ConfigError, OidcSettings, Pr
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.first_use import Once
 from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
@@ -63,8 +62,6 @@ from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
 from gateway.normalise.reading.emails import Emails
 from gateway.rate_cards.card import CardUnreadable
-from gateway.workers.pool import WorkerPool
-from gateway.workers.process import starter
 from spool.clock import Clock
 from spool.installation import derived
 from spool.record import Inference, UsageEvent
@@ -76,6 +73,9 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.final_costs.puller import FinalCostPuller
+    from gateway.statements.puller import StatementPuller
+    from gateway.workers.pool import WorkerPool
 
 
 class Assembler:
@@ -133,6 +133,9 @@ class Assembler:
         server = self.config.server
         if not server.workers:
             return None
+        from gateway.workers.pool import WorkerPool
+        from gateway.workers.process import starter
+
         start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(server.worker_memory))
         pool = WorkerPool(server.workers, start, silent_s=server.worker_timeout, observer=metrics)
         pool.start()
@@ -388,8 +391,8 @@ class Assembler:
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,
-            statement_puller=statement_puller(storage, self.clock, lambda: self.config, self.stack),
-            final_costs=final_cost_puller(storage, self.clock, lambda: self.config, self.stack, prices),
+            statement_puller=self._statement_puller(),
+            final_costs=self._final_costs(prices),
             partial_reports=storage.partial_reports,
             adviser=adviser(storage, self.clock, lambda: self.config),
             reconciler=reconciler(storage, self.clock, lambda: self.config),
@@ -399,6 +402,34 @@ class Assembler:
             oidc=self.sign_ins,
             is_behind_tls=is_behind_tls(config),
         )
+
+    def _final_costs(self, prices: Callable[[], PriceBook]) -> Once[FinalCostPuller] | None:
+        """None while the registry, which keeps what is asked for, is damaged."""
+        storage, registry = self.storage, self.storage.registry
+        if registry is None:
+            return None
+
+        def make() -> FinalCostPuller:
+            from gateway.assembly.final_costs import final_cost_puller
+
+            return final_cost_puller(
+                storage.log, registry.statements, self.clock, lambda: self.config, self.stack, prices
+            )
+
+        return Once(make)
+
+    def _statement_puller(self) -> Once[StatementPuller] | None:
+        """None while the registry, which keeps statements, is damaged."""
+        registry = self.storage.registry
+        if registry is None:
+            return None
+
+        def make() -> StatementPuller:
+            from gateway.assembly.statements import statement_puller
+
+            return statement_puller(registry.statements, self.clock, lambda: self.config, self.stack)
+
+        return Once(make)
 
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.states() if self.notifier is not None else ()

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from gateway.assembly import monitoring
@@ -21,14 +22,12 @@ from gateway.assembly.reload import Reload
 from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, ConfigError
+from gateway.first_use import Once, imported
 from gateway.http.services import Background, OperatorServices, Services, Urls
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.observers import Observers
-from gateway.normalise.formats.list import BY_NAME as FORMATS_BY_NAME
-from gateway.normalise.otlp.products import PRODUCTS
-from gateway.operator.insights import inspector
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
@@ -36,9 +35,16 @@ from spool.ledger.mending import LedgerMender
 from spool.log.protocols import Log, Observer
 from spool.storage import Storage
 
+if TYPE_CHECKING:
+    from gateway.final_costs.puller import FinalCostPuller
+    from gateway.statements.puller import StatementPuller
+
 _log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
+FIRST_ADVICE_S = 60.0
+CONFIGURED_LOOK_S = 15.0
+FIRST_INSPECTION_S = 30.0  # after a start, routes need some time until their state is known
 REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
 
 
@@ -74,7 +80,7 @@ async def open_services(
     ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is remembered:
     opening again salvages.
     """
-    metrics = Metrics({*FORMATS_BY_NAME, *(product.source for product in PRODUCTS)})
+    metrics = Metrics(_named_sources)
     observers = Observers([metrics, observer]) if observer else metrics
     is_agent = local is not None
     async with AsyncExitStack() as stack:
@@ -142,12 +148,16 @@ async def _assemble(
     if not is_agent:  # waking ten times a second drains a laptop's battery
         background["loop lag"] = metrics.lag.run
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
-        alone["insights"] = inspector(operators).run
+        alone["insights"] = lambda: _inspect(operators)
         if operators.statement_puller is not None:
-            alone["statements"] = operators.statement_puller.run
+            alone["statements"] = partial(
+                _pull, operators.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
+            )
         if operators.final_costs is not None:
-            alone["final costs"] = operators.final_costs.run
-        alone["recommendations"] = operators.require_adviser().run
+            alone["final costs"] = partial(
+                _ask_final_costs, operators.final_costs, lambda: bool(assembler.config.final_costs.seller)
+            )
+        alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
             alone["notifications"] = assembler.notifier.run
         if assembler.sign_ins is not None:
@@ -183,6 +193,47 @@ async def _assemble(
             is_agent=is_agent,
         ),
     )
+
+
+def _named_sources() -> set[str]:
+    """Every source that a format or a product names."""
+    from gateway.normalise.formats.list import BY_NAME
+    from gateway.normalise.otlp.products import PRODUCTS
+
+    return {*BY_NAME, *(product.source for product in PRODUCTS)}
+
+
+async def _inspect(operators: OperatorServices) -> None:
+    """Run the detectors again and again; they are imported for the first run, some time after the start."""
+    await asyncio.sleep(FIRST_INSPECTION_S)
+    insights = await imported("gateway.operator.insights")
+    await insights.inspector(operators).run()
+
+
+async def _advise(operators: OperatorServices) -> None:
+    """Look for savings again and again, as `_inspect` does for findings."""
+    await asyncio.sleep(FIRST_ADVICE_S)
+    await imported("gateway.recommendations.adviser")
+    await operators.require_adviser().run()
+
+
+async def _pull(puller: Once[StatementPuller], configured: Callable[[], bool]) -> None:
+    """Pull reports that are due, once the configuration names one."""
+    await _until(configured)
+    await imported("gateway.assembly.statements")
+    await puller().run()
+
+
+async def _ask_final_costs(puller: Once[FinalCostPuller], configured: Callable[[], bool]) -> None:
+    """Ask for final costs, once the configuration names a seller."""
+    await _until(configured)
+    await imported("gateway.assembly.final_costs")
+    await puller().run()
+
+
+async def _until(configured: Callable[[], bool]) -> None:
+    while not configured():  # noqa: ASYNC110 - a reload may bring it
+        await asyncio.sleep(CONFIGURED_LOOK_S)
 
 
 async def _load_allocation(operators: OperatorServices) -> None:

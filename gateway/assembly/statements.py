@@ -12,7 +12,7 @@ from exporters.secret_source import SecretSource
 from gateway.configuration.sections import Config, StatementPullSettings
 from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
-from spool.storage import Storage
+from spool.statements.protocols import Statements
 
 FORBIDDEN, NOT_FOUND = 403, 404
 WAIT_S = 5.0  # where the provider tells no time
@@ -20,16 +20,13 @@ LIMIT_WAIT_S = 60.0  # what GitHub asks for where it tells none
 
 
 def statement_puller(
-    storage: Storage,
+    table: Statements,
     clock: Clock,
     config: Callable[[], Config],
     stack: AsyncExitStack,
     *,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> StatementPuller | None:
-    """None while the registry, which keeps statements, is damaged."""
-    if storage.registry is None:
-        return None
+) -> StatementPuller:
     # The time of an answer is bounded by a setting that a reload may change.
     client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
     stack.push_async_callback(client.close)
@@ -65,7 +62,7 @@ def statement_puller(
             raise PullFailed(words, retry_after_s=None)
         return answer.body
 
-    return StatementPuller(storage.registry.statements, clock, lambda: config().reconciliation, fetch, sleep=sleep)
+    return StatementPuller(table, clock, lambda: config().reconciliation, fetch, sleep=sleep)
 
 
 def _waits_s(error: SendError) -> float | None:

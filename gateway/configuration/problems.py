@@ -8,10 +8,11 @@ from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from exporters.destinations import catalogue, upstream
+from exporters.destinations import catalogue
 from exporters.notifications import catalogue as notifications
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
+from exporters.service import upstream_settings
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
     PULLED_SOURCES,
@@ -45,7 +46,7 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
     if config.spool.stream_retention < config.spool.retention:
         yield "spool.stream_retention must not be shorter than spool.retention"
-    yield from upstream.problems(config.upstream)
+    yield from upstream_settings.problems(config.upstream)
     of_several_nodes = config.storage.engine == POSTGRES
     yield from catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
     yield from notifications.problems(config.notify)

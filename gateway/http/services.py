@@ -14,11 +14,7 @@ from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
 from gateway.attempts import Buckets
-from gateway.authentication.access import Access
 from gateway.authentication.tool_calls import ToolCalls
-from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.configuration.in_effect import SettingInEffect
-from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import (
     AllocationSettings,
     AnswerSettings,
@@ -29,56 +25,61 @@ from gateway.configuration.sections import (
     ServerSettings,
     ViewSettings,
 )
-from gateway.devices.clusters import Clusters
-from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
-from gateway.final_costs.puller import FinalCostPuller
+from gateway.first_use import Once
 from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import RequestsInHand
 from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.listening.tls import Certificate
 from gateway.http.questions import Questions
 from gateway.http.receiving import ReceivingSlots
-from gateway.intake.billing_connections import BillingConnections
-from gateway.intake.deposits import Deposits
-from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shared_merge_window import SharedMergeWindow
-from gateway.intake.stream_admission import StreamAdmission
-from gateway.monitoring.health import Health
-from gateway.monitoring.metrics import Exposition, Metrics
-from gateway.monitoring.traces import Traces
 from gateway.normalise.options import Options
-from gateway.recommendations.adviser import Adviser
-from gateway.reconciliation.reconciler import Reconciler
-from gateway.statements.puller import StatementPuller
-from gateway.workers.pool import WorkerPool
-from spool.billing.hours import BillingPlan
-from spool.clock import Clock
-from spool.container_files.files import ContainerFiles
-from spool.deliveries.protocols import Deliveries
-from spool.deliveries.values import RouteState
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
-from spool.ledger.ledger import Ledger
 from spool.ledger.own_records import OwnRecords
-from spool.log.event_types import AmountOf
-from spool.log.partial_reports import PartialReports
-from spool.log.protocols import Log
-from spool.registry.notices import ChannelState
-from spool.registry.operators import Actor
-from spool.registry.registry import Registry
 from spool.registry.roles import RoleLimits
-from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, Storage, no_database
-from spool.streams import StreamReader
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
+    from gateway.authentication.access import Access
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.configuration.in_effect import SettingInEffect
+    from gateway.configuration.secret_file import SecretFile
+    from gateway.devices.clusters import Clusters
+    from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.final_costs.puller import FinalCostPuller
+    from gateway.http.listening.tls import Certificate
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.intake.deposits import Deposits
+    from gateway.intake.merge_window import MergeWindow
+    from gateway.intake.shared_merge_window import SharedMergeWindow
+    from gateway.intake.stream_admission import StreamAdmission
+    from gateway.monitoring.health import Health
+    from gateway.monitoring.metrics import Exposition, Metrics
+    from gateway.monitoring.traces import Traces
+    from gateway.recommendations.adviser import Adviser
+    from gateway.reconciliation.reconciler import Reconciler
+    from gateway.statements.puller import StatementPuller
+    from gateway.workers.pool import WorkerPool
+    from spool.billing.hours import BillingPlan
+    from spool.clock import Clock
+    from spool.container_files.files import ContainerFiles
+    from spool.deliveries.protocols import Deliveries
+    from spool.deliveries.values import RouteState
+    from spool.ledger.ledger import Ledger
+    from spool.log.event_types import AmountOf
+    from spool.log.partial_reports import PartialReports
+    from spool.log.protocols import Log
+    from spool.registry.notices import ChannelState
+    from spool.registry.operators import Actor
+    from spool.registry.registry import Registry
+    from spool.shares import KeyShare
+    from spool.streams import StreamReader
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
@@ -228,10 +229,10 @@ class OperatorServices:
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
     partial_reports: PartialReports | None = None
-    adviser: Adviser | None = None
-    reconciler: Reconciler | None = None
-    statement_puller: StatementPuller | None = None
-    final_costs: FinalCostPuller | None = None
+    adviser: Once[Adviser] | None = None
+    reconciler: Once[Reconciler] | None = None
+    statement_puller: Once[StatementPuller] | None = None
+    final_costs: Once[FinalCostPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     copy: Callable[[Path], Awaitable[None]] | None = None
     connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
@@ -281,14 +282,14 @@ class OperatorServices:
         self.require_registry()
         if self.adviser is None:
             raise Refusal(503, "no_recommendations", "savings are not looked for here")
-        return self.adviser
+        return self.adviser()
 
     def require_reconciler(self) -> Reconciler:
         """Who compares bills. Refusal 503 while the registry, which keeps the statements, is damaged."""
         self.require_registry()
         if self.reconciler is None:
             raise Refusal(503, "no_reconciliation", "statements are not kept here")
-        return self.reconciler
+        return self.reconciler()
 
     def sums_changed(self) -> None:
         """Let what is read from the ledger be read again: it was counted or priced anew."""

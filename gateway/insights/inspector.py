@@ -20,7 +20,6 @@ from spool.steady_clock import doubts
 
 EVERY_S = 600.0
 STATES_EVERY_S = 60.0  # whether a state has ended
-FIRST_S = 30.0  # after a start, routes need some time until their state is known
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +96,6 @@ class Inspector:
 
         A failure is logged and left to the next run.
         """
-        await asyncio.sleep(FIRST_S)
         due = self._clock.monotonic()
         while True:
             try:

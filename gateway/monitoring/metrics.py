@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -69,10 +69,11 @@ class Metrics:
     """
     Implements spool.log.protocols.Observer; every method returns at once.
 
-    `sources` are those that Tollhouse itself names: they have their series whatever senders name.
+    `sources` gives those that Tollhouse itself names: they have their series whatever senders name. It is asked when
+    the first source is seen.
     """
 
-    def __init__(self, sources: Collection[str] = ()) -> None:
+    def __init__(self, sources: Callable[[], Collection[str]] = tuple) -> None:
         registry = self.registry = _Registry()
         ProcessCollector(registry=registry)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
@@ -100,7 +101,7 @@ class Metrics:
         self._bodies = counter("tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"])
         self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
         self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
-        self._sources = frozenset(sources)
+        self._sources = cache(lambda: frozenset(sources()))
         self._details: dict[str, set[str]] = {}  # by kind
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
@@ -152,7 +153,7 @@ class Metrics:
     def _bounded(self, kind: str, detail: str) -> str:
         """A source may be named by a sender, and every new name costs a series for good."""
         known = self._details.setdefault(kind, set())
-        if detail not in known and detail not in self._sources:
+        if detail not in known and detail not in self._sources():
             if len(known) >= MAX_DETAILS:
                 return OTHER
             known.add(detail)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from aiohttp import web
 
 from gateway.http.address import Address
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
+
+# Set on every application of the operator API. They import what has not been asked for yet.
+OPENED: web.AppKey[Callable[[], Mapping[str, tuple[str, ...]]]] = web.AppKey("OPENED")  # operations by scope
+ALL_ROWS: web.AppKey[Callable[[], Sequence[OperatorAddress]]] = web.AppKey("ALL_ROWS")  # of the operator API
 
 SIGNED_IN = ""  # needed: nothing but to be signed in
 # What a call shows of the calls to models, and what is made of them: all, what the person may see, or nothing.

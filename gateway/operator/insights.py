@@ -48,10 +48,10 @@ def inspector(services: OperatorServices) -> Inspector:
     registry, devices = services.require_registry(), services.devices
 
     async def arrived() -> Sequence[Arrival]:
-        pulls = await services.statement_puller.states() if services.statement_puller else ()
+        pulls = await services.statement_puller().states() if services.statement_puller else ()
         return arrivals(await registry.statements.statements(), pulls, settle_s=services.reconciliation().settle)
 
-    optional: dict[str, Any] = {"reconciled": services.reconciler.look} if services.reconciler else {}
+    optional: dict[str, Any] = {"reconciled": services.reconciler().look} if services.reconciler else {}
     sources = FactSources(
         ledger=services.ledger,
         log=services.log,

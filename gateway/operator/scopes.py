@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
 from gateway.http.address import Address
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import OPENED
 from gateway.operator.requests import OperatorRequest
 from spool.registry.scopes import GROUPS, granting_use_case
 
@@ -24,9 +23,6 @@ class PublishedScope:
     use_case: str | None
     opens: tuple[str, ...]
 
-
-# By scope, the operations that it opens: set on every application of the operator API.
-OPENED: web.AppKey[Mapping[str, tuple[str, ...]]] = web.AppKey("OPENED", Mapping)
 
 SCOPE_LIST: List[PublishedScope] = List(
     root="scopes",
@@ -59,12 +55,12 @@ def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...
 
 def empty_scopes(request: OperatorRequest[Any], scopes: Iterable[str]) -> list[str]:
     """Those of them that open nothing."""
-    opened = request.http.app[OPENED]
+    opened = request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 
 
 async def list_scopes(request: OperatorRequest[None]) -> Result:
-    opened = request.http.app[OPENED]
+    opened = request.http.app[OPENED]()
     rows = [
         PublishedScope(scope=scope, category=category, use_case=granting_use_case(scope), opens=opened.get(scope, ()))
         for category, scopes in GROUPS.items()

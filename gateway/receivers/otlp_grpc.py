@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import grpc
@@ -20,6 +20,7 @@ import grpc
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import split_address
 from gateway.errors import BadPayload, Refusal, reason_of
+from gateway.first_use import imported
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
@@ -30,9 +31,10 @@ from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import ReceiverServices
 from gateway.monitoring.traces import SERVER
-from gateway.normalise.otlp import Signal
-from gateway.receivers.otlp_http import MEMBERS, read_export, refuse_when_all_malformed
 from spool.registry.scopes import INGEST
+
+if TYPE_CHECKING:
+    from gateway.normalise.otlp import Signal
 
 _log = logging.getLogger(__name__)
 
@@ -171,12 +173,13 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
-        outcome = await read_export(signal, body, json=False, receivers=services, lease=lease)
+        otlp_http = await imported("gateway.receivers.otlp_http")
+        outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, lease=lease)
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
-        refuse_when_all_malformed(outcome)
+        otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
-        return answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=False)
+        return answers.otlp_success(outcome.rejects, member=otlp_http.MEMBERS[signal], json=False)
 
     return take
 

@@ -19,7 +19,6 @@ from spool.registry.recommendations import Saving
 from spool.registry.tables.recommendations import RecommendationTable
 
 EVERY_S = 3600.0
-FIRST_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +88,6 @@ class Adviser:
 
     async def run(self) -> None:
         """Looks again and again. A failure is logged and left to the next look."""
-        await asyncio.sleep(FIRST_S)
         while True:
             try:
                 await self.look()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.table import FOR_SENDERS
+from gateway.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 from gateway.http.address import Address
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.mcp.tools.list import TOOLS

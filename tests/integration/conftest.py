@@ -18,11 +18,9 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.app import App
-from gateway.assembly import parts
+from gateway.assembly import services
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.insights import inspector
 from gateway.receivers import decoding
-from gateway.recommendations import adviser
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft
@@ -137,8 +135,8 @@ def forgotten_servers() -> Iterator[None]:
 def looks_of_its_own() -> Iterator[None]:
     """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (inspector, adviser):
-            patch.setattr(module, "FIRST_S", 3600.0)
+        for name in ("FIRST_INSPECTION_S", "FIRST_ADVICE_S"):
+            patch.setattr(services, name, 3600.0)
         yield
 
 
@@ -155,7 +153,7 @@ def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     by: str = getattr(request, "param", "server")
     if by == "worker":
         monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
-        monkeypatch.setattr(parts, "starter", lambda *_: on_a_thread)
+        monkeypatch.setattr("gateway.workers.process.starter", lambda *_: on_a_thread)
     return by
 
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway import app as apps
-from gateway.addresses.telemetry import GRPC_SERVICES
+from gateway.addresses.areas import GRPC_SERVICES
 from gateway.app import App, StartAbandoned
 from gateway.configuration.sections import Config, ServerSettings
 from spool.log.books import ACCEPTED

@@ -132,7 +132,6 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
 @pytest.mark.asyncio
 async def test_an_insight_ends_with_its_state(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A route that runs again is seen before the next look at everything is due."""
-    monkeypatch.setattr(inspecting, "FIRST_S", 0)
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
     task_of = inspector(server.services)
     looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
@@ -183,7 +182,6 @@ async def test_the_task_outlives_whatever_goes_wrong(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A look that fails is put off, and the next one happens."""
-    monkeypatch.setattr(inspecting, "FIRST_S", 0)
     monkeypatch.setattr(inspecting, "EVERY_S", 0)
     looked = asyncio.Event()
     task_of = inspector(server.services)

@@ -130,8 +130,8 @@ FINAL_COSTS: List[SellerState] = List(
 
 
 async def list_final_costs(request: OperatorRequest[None]) -> Result:
-    puller = request.services.final_costs
-    return await request.list(FINAL_COSTS, MemoryRows([] if puller is None else list(await puller.states())))
+    asked = request.services.final_costs
+    return await request.list(FINAL_COSTS, MemoryRows([] if asked is None else list(await asked().states())))
 
 
 async def list_statements(request: OperatorRequest[None]) -> Result:
@@ -172,15 +172,15 @@ async def delete_statement(request: OperatorRequest[None]) -> Result:
 
 
 async def list_pulls(request: OperatorRequest[None]) -> Result:
-    puller = request.services.statement_puller
-    return await request.list(PULLS, MemoryRows([] if puller is None else list(await puller.states())))
+    pulls = request.services.statement_puller
+    return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
 async def pull_statements(request: OperatorRequest[StatementPull]) -> Result:
     """Pull now. What fails is told in the state of its pull."""
-    puller = request.services.statement_puller
-    if puller is None:
+    if request.services.statement_puller is None:
         raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
+    puller = request.services.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
         puller.check(name)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-
-from aiohttp import web
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.api.roles import draft_of, shown_filter
 from gateway.http.requests import Result
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import OperatorAddress
+from gateway.operator.address import ALL_ROWS
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest, is_default
@@ -41,9 +39,6 @@ RANGE = "last_30d"
 SHOWN_DIMENSIONS = ("model", "provider", "source", "team", "user")
 MAX_VALUES = 20  # of one dimension, those that cost most
 DRAFT = "Draft"  # of a role that has no name yet
-
-# The rows of the operator API: set on every application of it.
-OPERATOR_ROWS: web.AppKey[Sequence[OperatorAddress]] = web.AppKey("OPERATOR_ROWS", Sequence)
 
 
 class RoleToPreview(RequestBody):
@@ -138,7 +133,7 @@ def _calls(request: OperatorRequest[RoleToPreview], rights: Rights) -> list[Mapp
     """The calls of the operator API that are open to the person, which say which pages of the console are."""
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
-        for row in request.http.app[OPERATOR_ROWS]
+        for row in request.http.app[ALL_ROWS]()
         if row.needs and is_open(row, rights)
     ]
 

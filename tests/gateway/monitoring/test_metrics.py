@@ -118,7 +118,7 @@ def test_sources_that_senders_name_are_bounded() -> None:
 
 def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
     """Nor do they take the places of reasons, or of pairs of sources that disagree."""
-    metrics = Metrics(["litellm"])
+    metrics = Metrics(lambda: ["litellm"])
     made_up = {("ai-telemetry", "accepted", f"source-{number}"): 1 for number in range(MAX_DETAILS + 1)}
     own = {
         ("ai-telemetry", "accepted", "litellm"): 3,

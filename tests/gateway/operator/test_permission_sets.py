@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.confirming import SAFE_METHODS
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import NOTHING, SIGNED_IN

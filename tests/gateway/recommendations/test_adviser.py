@@ -113,7 +113,6 @@ async def test_a_month_is_thirty_days(house: House) -> None:
 
 async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that fails is left to the next one."""
-    monkeypatch.setattr(advising, "FIRST_S", 0)
     monkeypatch.setattr(advising, "EVERY_S", 0)
     looked = asyncio.Event()
     looks = iter([SpoolUnavailable("full"), None])

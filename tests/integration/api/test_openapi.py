@@ -23,8 +23,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.addresses.application import application
-from gateway.addresses.operator import CONSOLE_PAGES
-from gateway.addresses.table import ADDRESSES, FOR_SENDERS, NOWHERE
+from gateway.addresses.console import CONSOLE_PAGES
+from gateway.addresses.status import NOWHERE
+from gateway.addresses.table import ADDRESSES, FOR_SENDERS
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.openapi import document
@@ -81,18 +82,20 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
     pages = {path.replace(":.*", "") for path in CONSOLE_PAGES}
-    assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == set(served(app)) - pages
+    assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == set(served(app.router)) - pages
     documented = {path: set(methods) for path, methods in DOCUMENT["paths"].items()}
     for each in ADDRESSES:
         assert {method.lower() for method in each.operations} <= documented[each.documented_path]
 
 
-def served(app: web.Application) -> Iterator[str]:
-    """The path of every route, those of mounted applications included."""
-    for resource in app.router.resources():
-        info = resource.get_info()
+def served(router: web.UrlDispatcher) -> Iterator[str]:
+    """The path of every route, those of areas and mounted applications included."""
+    for resource in router.resources():
+        info: Any = resource.get_info()
         if "app" in info:
-            yield from served(info["app"])
+            yield from served(info["app"].router)
+        elif "area" in info:
+            yield from served(info["area"])
         else:
             yield info.get("formatter") or info["path"]
 

@@ -60,11 +60,11 @@ class Installation:
 
     def another(self) -> FinalCostPuller:
         """As after a restart."""
-        found = final_cost_puller(
-            self.storage, self.clock, lambda: self.config, self._stack, PriceBook.load, sleep=self._sleep
+        assert self.storage.registry is not None
+        table = self.storage.registry.statements
+        return final_cost_puller(
+            self.storage.log, table, self.clock, lambda: self.config, self._stack, PriceBook.load, sleep=self._sleep
         )
-        assert found is not None
-        return found
 
     async def _sleep(self, seconds: float) -> None:
         assert 0 < seconds <= 1
@@ -363,7 +363,7 @@ async def test_a_server_asks_by_itself(
         log, puller = serving.app.services.storage.log, serving.app.services.operators.final_costs
         assert puller is not None
         async with asyncio.timeout(60):
-            while not (await puller.states())[0].in_time:  # noqa: ASYNC110 - as an operator looks
+            while not (await puller().states())[0].in_time:  # noqa: ASYNC110 - as an operator looks
                 await asyncio.sleep(0.02)
         ((entry),) = await log.read(AI_TELEMETRY, 1, 1, with_open=True)
         assert ["0.0015"] == [record.cost for record in entry.records if isinstance(record, Inference)]

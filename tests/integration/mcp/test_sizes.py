@@ -8,11 +8,12 @@ import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gateway.configuration.sections import Config, McpSettings
+from gateway.first_use import Once
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
 from gateway.reconciliation.claims import Claim
@@ -69,7 +70,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
         async def reconcile(self, month: CalendarMonth) -> ReconciledMonth:
             return ReconciledMonth(month=month, providers=found, without={})
 
-    assistant.serving.app.services.operators.reconciler = Stub()  # type: ignore[assignment]
+    assistant.serving.app.services.operators.reconciler = Once(lambda: cast(Any, Stub()))
     content = await bounded(assistant, "get_reconciliation", limit=50)
     assert (50, True) == (content["provider_count"], content["truncated"])
     for each in content["providers"]:

@@ -22,6 +22,7 @@ from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings, ServerSettings
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.first_use import Once
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import Listener
 from gateway.http.services import OperatorServices
@@ -117,6 +118,15 @@ async def operator_server(
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
     devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
+    reconciler = Reconciler(
+        StatementSources(
+            ledger=storage.ledger,
+            log=storage.log,
+            prices=services.get("prices", PriceBook.load),
+            statements=storage.registry.statements,
+        ),
+        clock,
+    )
     given = OperatorServices(
         log=storage.log,
         deliveries=storage.deliveries,
@@ -136,15 +146,7 @@ async def operator_server(
         budgets=BudgetEvaluator(
             storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
         ),
-        reconciler=Reconciler(
-            StatementSources(
-                ledger=storage.ledger,
-                log=storage.log,
-                prices=services.get("prices", PriceBook.load),
-                statements=storage.registry.statements,
-            ),
-            clock,
-        ),
+        reconciler=Once(lambda: reconciler),
         clock=clock,
         secret=storage.secret,
         version="0",

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from openapi_spec_validator import validate
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.openapi import document
 from gateway.mounts import OPERATOR_API
 from tests.integration.conftest import Serving

@@ -118,7 +118,7 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     """With what the provider said of the key; it is gone when the report is there."""
     services = app.services.operators
     assert services.statement_puller is not None and services.registry is not None
-    await services.statement_puller.pull("costs")
+    await services.statement_puller().pull("costs")
     await inspector(services).inspect()
     [found] = [each for each in await kept_insights(services.registry) if "statement_stale" in str(each.finding)]
     assert "401 no such key; is it an admin key?" in found.description

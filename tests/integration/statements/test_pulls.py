@@ -50,9 +50,9 @@ class House:
         async def sleep(seconds: float) -> None:
             self.slept.append(seconds)
 
-        found = statement_puller(self.storage, self.clock, lambda: self.config, self.stack, sleep=sleep)
-        assert found is not None
-        return found
+        assert self.storage.registry is not None
+        table = self.storage.registry.statements
+        return statement_puller(table, self.clock, lambda: self.config, self.stack, sleep=sleep)
 
     def set(self, **settings: object) -> None:
         self.config = Config(reconciliation=replace(self.config.reconciliation, **settings))  # type: ignore[arg-type]

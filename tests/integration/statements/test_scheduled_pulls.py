@@ -35,7 +35,7 @@ Restart = Callable[[], Awaitable[App]]
 def puller_of(app: App) -> StatementPuller:
     found = app.services.operators.statement_puller
     assert found is not None
-    return found
+    return found()
 
 
 class Installation:

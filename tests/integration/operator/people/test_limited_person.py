@@ -17,9 +17,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
+from gateway.first_use import Once
 from gateway.insights.detectors import spend_spike
 from gateway.insights.findings import finding
 from gateway.mounts import OPERATOR_API
@@ -126,11 +127,12 @@ async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) 
     """`role` None: the person may see no call at all."""
     async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
         services, registry = server.services, server.registry
-        services.adviser = Adviser(
+        adviser = Adviser(
             Sources(ledger=services.ledger, log=services.log, prices=services.prices),
             registry.recommendations,
             services.clock,
         )
+        services.adviser = Once(lambda: adviser)
         made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
         assert 201 == made.status, made.payload
         worlds = [World(OWN), World(FOREIGN)]

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from gateway.operator import admission

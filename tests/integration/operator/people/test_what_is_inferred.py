@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.operator.log import newest
 from spool.engines import MEMORY, SQLITE

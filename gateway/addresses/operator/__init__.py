@@ -1,0 +1,1 @@
+"""The table of addresses of the operator API, an area a module."""

@@ -1,0 +1,37 @@
+"""Definitions of allocation, their versions and jobs."""
+
+from __future__ import annotations
+
+from gateway.addresses.operator_call import call
+from gateway.api import allocation_lists
+from gateway.api.allocation import NamespaceChanges
+from gateway.operator.money import allocation, allocation_diff
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+
+ROWS = (
+    call("POST", "/allocation/diff", VIEW_COSTS, allocation_diff.diff_definition,
+         "What a month would become under a definition", takes=allocation_diff.DefinitionDraft, in_turn=True),
+    call("POST", "/allocation/validate", VIEW_COSTS, allocation.validate_definition,
+         "What version a definition would become", takes=allocation.DraftToValidate, in_turn=True),
+    call("POST", "/allocation/publish", MODIFY_DIMENSIONS, allocation.publish_definition, "Publish a definition",
+         takes=allocation.DraftToPublish, status=201),
+    call("GET", "/allocation/versions", VIEW_COSTS, allocation.list_versions, "List versions of definitions",
+         lists=allocation_lists.ALL_VERSIONS),
+    call("GET", "/allocation/versions/{version}", VIEW_COSTS, allocation.show_version,
+         "Show a version of a definition, or the latest", optional=("namespace",)),
+    call("GET", "/allocation/namespaces", VIEW_COSTS, allocation.list_namespaces, "List namespaces of definitions",
+         lists=allocation_lists.NAMESPACES),
+    call("POST", "/allocation/namespaces", MODIFY_DIMENSIONS, allocation.add_namespace, "Create a namespace",
+         takes=allocation.NewNamespaceOfId, status=201),
+    call("GET", "/allocation/namespaces/{id}", VIEW_COSTS, allocation.show_namespace,
+         "Show a namespace and its definition"),
+    call("PATCH", "/allocation/namespaces/{id}", MODIFY_DIMENSIONS, allocation.edit_namespace, "Change a namespace",
+         takes=NamespaceChanges),
+    call("DELETE", "/allocation/namespaces/{id}", MODIFY_DIMENSIONS, allocation.remove_namespace,
+         "Delete a namespace that defines nothing"),
+    call("GET", "/allocation/jobs", VIEW_COSTS, allocation.list_jobs, "List publish jobs",
+         lists=allocation_lists.PUBLISH_JOBS),
+    call("GET", "/allocation/jobs/{id}", VIEW_COSTS, allocation.show_job, "Show a publish job"),
+    call("POST", "/allocation/jobs/{id}/cancel", MODIFY_DIMENSIONS, allocation.cancel_job,
+         "Cancel a publish job that is not begun"),
+)  # fmt: skip

@@ -1,0 +1,39 @@
+"""Billing drops, billing connections, statements and reconciliation."""
+
+from __future__ import annotations
+
+from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_people
+from gateway.addresses.operator_call import call
+from gateway.api import connection_lists
+from gateway.api.connections import CONNECTION
+from gateway.http.answers import JSON
+from gateway.operator.money import billing, connections, reconciliation, statements
+from gateway.schemas import OBJECT, TEXT
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+
+ROWS = (
+    call("GET", "/billing", VIEW_COSTS, billing.preview, "What hours come to as billing drops",
+         required=("from", "to"), in_turn=True),
+    call("POST", "/billing/push", MODIFY_BILLING, billing.push, "Send hours as billing drops", takes=billing.Push),
+    *managed_by_people(CONNECTION, "/connections", reads=VIEW_COSTS, changes=MODIFY_BILLING, is_confirmed=True,
+                       names={LIST: "list_connections", CREATE: "create_connection", SHOW: "show_connection",
+                             CHANGE: "edit_connection", DELETE: "delete_connection"},
+                       words={DELETE: "Delete a billing connection and its rows"}),
+    call("GET", "/connections/{id}/drops", VIEW_COSTS, connections.list_drops, "List the drops of a connection",
+         lists=connection_lists.DROPS),
+    call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month"),
+    call("GET", "/statements", VIEW_COSTS, statements.list_statements,
+         "List what providers billed, by source and month", lists=statements.STATEMENTS),
+    call("POST", "/statements", MODIFY_BILLING, statements.import_statements, "Import reports of providers",
+         takes=statements.StatementFiles),
+    call("DELETE", "/statements/{id}", MODIFY_BILLING, statements.delete_statement, "Forget a month of a source"),
+    call("GET", "/statement-pulls", VIEW_COSTS, statements.list_pulls, "List the reports that are pulled",
+         lists=statements.PULLS),
+    call("GET", "/final-costs", VIEW_COSTS, statements.list_final_costs, "List who is asked for final costs of calls",
+         lists=statements.FINAL_COSTS),
+    call("POST", "/statement-pulls", MODIFY_BILLING, statements.pull_statements, "Pull reports now",
+         takes=statements.StatementPull),
+    call("GET", "/reconciliation", VIEW_COSTS, reconciliation.reconciliation,
+         "What was billed against what was counted",
+         optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}, in_turn=True),
+)  # fmt: skip

@@ -1,0 +1,21 @@
+"""The ledger, reports and comparisons."""
+
+from __future__ import annotations
+
+from gateway.addresses.operator_call import call
+from gateway.http.answers import JSON
+from gateway.operator.address import SLICED
+from gateway.operator.money import comparison, ledger, report
+from gateway.schemas import OBJECT, TEXT
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+
+ROWS = (
+    call("GET", "/ledger", VIEW_COSTS, ledger.state, "How far the ledger reaches", shows=SLICED),
+    call("GET", "/report", VIEW_COSTS, report.report, "Costs by dimensions", optional=report.ONCE,
+         repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
+    call("GET", "/comparison", VIEW_COSTS, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
+         repeated=comparison.REPEATED, shows=SLICED, in_turn=True),
+    call("POST", "/ledger/rebuild", MODIFY_BILLING, ledger.rebuild, "Count anew what is kept",
+         takes=ledger.Rebuild),
+    call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),
+)  # fmt: skip

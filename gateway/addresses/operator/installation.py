@@ -1,0 +1,23 @@
+"""The installation: configuration, backup and bundles."""
+
+from __future__ import annotations
+
+from gateway.addresses.operator_call import call
+from gateway.operator.installation import backup, bundles, configuration
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL
+
+ROWS = (
+    call("GET", "/configuration", OPERATE_SPOOL, configuration.list_configuration, "List the settings in effect",
+         lists=configuration.CONFIGURATION),
+    call("POST", "/reload", INSTALLATION_ADMINISTRATION, configuration.reload, "Take the configuration over",
+         takes=configuration.ConfigReload),
+    call("POST", "/backup", INSTALLATION_ADMINISTRATION, backup.back_up,
+         "Back the data up into a directory of the server's machine",
+         takes=backup.BackupPlace, status=201),
+    call("POST", "/bundles/export", INSTALLATION_ADMINISTRATION, bundles.export_bundle,
+         "Hand a backlog over in a sealed file",
+         takes=bundles.BundleExport, status=201),
+    call("POST", "/bundles/import", INSTALLATION_ADMINISTRATION, bundles.import_bundle,
+         "Take over the backlog of a sealed file",
+         takes=bundles.BundleImport),
+)  # fmt: skip

@@ -1,0 +1,21 @@
+"""Notifications and their channels."""
+
+from __future__ import annotations
+
+from gateway.addresses.operator_call import call
+from gateway.operator.money import notifications
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+
+ROWS = (
+    call("GET", "/notifications", VIEW_OPERATION, notifications.list_notifications, "List notifications",
+         lists=notifications.NOTIFICATIONS),
+    call("GET", "/notifications/{id}", VIEW_OPERATION, notifications.show_notification, "Show a notification"),
+    call("POST", "/notifications/retry", OPERATE_SPOOL, notifications.retry_notifications, "Send notifications again",
+         takes=notifications.ChosenNotifications),
+    call("POST", "/notifications/discard", OPERATE_SPOOL, notifications.discard_notifications, "Give notifications up",
+         takes=notifications.ChosenNotifications),
+    call("GET", "/notification-channels", VIEW_OPERATION, notifications.list_channels,
+         "List the channels that send notifications", lists=notifications.CHANNELS),
+    call("POST", "/notification-channels/{name}/test", OPERATE_SPOOL, notifications.test_channel,
+         "Send a notice that shows whether a channel works", takes=notifications.ChannelTest, status=201),
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Areas of addresses: what is said of one before its rows are imported is true of its rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
+from gateway.mounts import OPERATOR_API
+
+every_area = pytest.mark.parametrize("area", [*FOR_SENDERS, *OPERATOR_AREAS], ids=lambda area: area.module)
+
+
+def is_of(path: str, area: Area) -> bool:
+    """Whether a path, whose parameters may stand for anything, is one of an area's or below it."""
+    return any(path == each or path.startswith(f"{each}/") for each in area.paths)
+
+
+@every_area
+def test_a_path_is_in_its_area_alone(area: Area) -> None:
+    """A request reaches the module that has its row, and no module is imported for another one's request."""
+    areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
+    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    for row in rows:
+        path = row.path.removeprefix(OPERATOR_API).replace("{group:allocation|costformation}", "allocation")
+        assert [area] == [each for each in areas if is_of(path, each)], path
+    assert [] == [each for each in area.paths for other in areas if other is not area and is_of(each, other)]
+
+
+@every_area
+def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
+    """Series of metrics begin with 0 before the rows are imported: none is missing, and none stands for nothing."""
+    if area in FOR_SENDERS:
+        assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
+    else:
+        assert () == area.endpoints
+
+
+@every_area
+def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
+    """A path without a row would import the area for a 404."""
+    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
+    for each in area.paths:
+        pattern = each.replace("/v2/allocation", "/v2/{group:allocation|costformation}")
+        pattern = pattern.replace("/v2/costformation", "/v2/{group:allocation|costformation}")
+        assert any(path == pattern or path.startswith(f"{pattern}/") for path in paths), each

@@ -1,0 +1,91 @@
+"""What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for yet."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Serve
+
+OWN = ("gateway", "spool", "exporters")
+SERVER, COMMAND = 450, 75  # the most modules of ours
+# A server that says what it has imported when it is ready, and stops.
+READY = """
+import os, signal, sys
+from gateway.cli import main, serve
+
+def announce(*_):
+    print("LOADED", *sys.modules)
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+serve._announce = announce
+main()
+"""
+# A command that says so at its end.
+ENDED = """
+import atexit, sys
+atexit.register(lambda: print("LOADED", *sys.modules))
+from gateway.cli import main
+main()
+"""
+
+pytestmark = pytest.mark.asyncio
+
+
+async def loaded(script: str, *words: str) -> set[str]:
+    """The modules that a process of our command had imported."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, *words, stdout=PIPE, stderr=PIPE)
+    output, errors = await process.communicate()
+    assert 0 == process.returncode, errors.decode()
+    [line] = [line for line in output.decode().splitlines() if line.startswith("LOADED ")]
+    return set(line.split())
+
+
+def own(modules: set[str]) -> list[str]:
+    return sorted(name for name in modules if name.partition(".")[0] in OWN)
+
+
+async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
+    """
+    At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product, before
+    somebody asks for one.
+    """
+    addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
+    modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
+    assert len(own(modules)) <= SERVER
+    first_used = (
+        "gateway.addresses.budgets", "gateway.addresses.operator.costs", "gateway.addresses.telemetry",
+        "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.otlp",
+        "gateway.operator.money", "gateway.recommendations", "gateway.reconciliation", "gateway.statements",
+        "gateway.workers.pool", "gateway.allocation.reading", "gateway.final_costs", "exporters.destinations.focus",
+    )  # fmt: skip
+    assert [] == [name for name in own(modules) if name.startswith(first_used)]
+
+
+async def test_a_first_request_imports_its_area(serve: Serve) -> None:
+    """An address whose handlers were not imported answers as if they were, by any method and below its path."""
+    serving = await serve()
+    answers = [
+        (await serving.send(path, b"", None, method=method, key=None)).status
+        for path, method in [
+            ("/v2/budgets", "GET"), ("/v2/budgets", "PUT"), ("/v2/budgets/one/two/three", "GET"), ("/v2/budget", "GET"),
+            ("/console/api/budgets", "PUT"), ("/console/api/budgets/one/two/three", "GET"),
+        ]
+    ]  # fmt: skip
+    assert [401, 405, 404, 404, 405, 404] == answers
+
+
+@pytest.mark.parametrize("words", [("keys", "list"), ("roles", "list"), ("streams", "list"), ("events", "list")])
+async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ...]) -> None:
+    """Who asks a running server loads a client: no server, no storage, no encoder of telemetry."""
+    serving = await serve()
+    data = str(serving.app.config.data_dir)
+    modules = await loaded(ENDED, *words, "--json", "--data", data)
+    assert len(own(modules)) <= COMMAND
+    heavy = ("aiohttp.web", "google.protobuf", "grpc", "opentelemetry", "prometheus_client", "sqlite3", "yaml")
+    assert [] == [name for name in heavy if name in modules]
