@@ -10,6 +10,7 @@ import pytest
 from spool.billing.drops import BillingDrops, DropRows
 from spool.billing.hours import BillingHours
 from spool.clusters import ClusterRows
+from spool.container_files.rows import ContainerContents, ContainerRows, ContentDraft
 from spool.deliveries.protocols import Deliveries
 from spool.devices.rows import DeviceRows
 from spool.leases import Leases
@@ -19,14 +20,29 @@ from spool.log.partial_reports import PartialReports
 from spool.log.planning.plan import PlanReader
 from spool.log.protocols import Log
 from spool.registry.rows import RegistryRows, RegistryStore
+from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
+from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.clusters import SqlClusters
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.container_rows import SqlContainerRows
+from spool.sql.ledger import SqlLedgerRows
+from spool.sql.registry import SqlRegistryRows
+from spool.sql.streams import SqlStreamRows, SqlStreams
 from spool.storage import Engine, Storage
 from spool.streams import StreamReader, StreamRows
 
 PAGE = Path(__file__).parents[2] / "docs/storage-engines.md"
 OWED = (
     Log, PlanReader, Deliveries, PartialReports, Heard, DeviceRows, ClusterRows, StreamRows, StreamReader, BillingHours,
-    DropRows, BillingDrops, Leases, RegistryStore, RegistryRows, LedgerStore, LedgerRows,
+    DropRows, BillingDrops, ContainerRows, ContainerContents, ContentDraft, Leases, RegistryStore, RegistryRows,
+    LedgerStore, LedgerRows, SqlConnection, SqlTransactions,
 )  # fmt: skip
+# What an engine that speaks SQL has of them.
+GIVEN: dict[type, type] = {
+    ClusterRows: SqlClusters, StreamRows: SqlStreamRows, StreamReader: SqlStreams, BillingHours: SqlBillingHours,
+    DropRows: SqlDropRows, BillingDrops: SqlBillingDrops, ContainerRows: SqlContainerRows,
+    RegistryRows: SqlRegistryRows, LedgerRows: SqlLedgerRows,
+}  # fmt: skip
 
 
 def methods(protocol: type) -> list[str]:
@@ -38,12 +54,21 @@ def methods(protocol: type) -> list[str]:
     return list(found)
 
 
+def given(protocol: type) -> str:
+    """The shared class of a protocol, and the methods that it lacks."""
+    shared = GIVEN.get(protocol)
+    if shared is None:
+        return ""
+    lacking = [f"`{name}`" for name in methods(protocol) if not hasattr(shared, name)]
+    return f"`{shared.__name__}`" + (f" but for {', '.join(lacking)}" if lacking else "")
+
+
 @pytest.mark.parametrize("protocol", OWED)
 def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
-    """A method that is added to a protocol is added to its row."""
+    """A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it."""
     names = ", ".join(f"`{name}`" for name in methods(protocol))
     path = protocol.__module__.replace(".", "/")
-    assert f"| `{protocol.__name__}` | `{path}.py` | {names} |" in PAGE.read_text().splitlines()
+    assert f"| `{protocol.__name__}` | `{path}.py` | {names} | {given(protocol)} |" in PAGE.read_text().splitlines()
 
 
 @pytest.mark.parametrize("parts", [Engine, Storage])
