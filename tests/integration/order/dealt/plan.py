@@ -1,0 +1,106 @@
+"""How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.integration.order.dealt.conversation import Conversation, Item, may_share
+from tests.integration.order.dealt.families import FAMILIES
+from tests.integration.order.running import HOLD_S
+
+STOP, KILL = "stop", "kill"
+OPEN = (0.0, 0.0, 0.5)  # seconds between two requests: all that is told of a call comes while its record is open
+ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
+MOST_S = 3000.0  # in all: calls and counters that are further apart both count (docs/ordering.md)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A request, and what comes after it. One that was cut off by a kill is sent again."""
+
+    items: Sequence[Item]
+    as_protobuf: bool = False
+    is_cut_off: bool = False
+    then: str = ""
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    conversations: Sequence[Conversation]
+    steps: Sequence[Step]
+    all_open: bool  # every report comes while the records are open
+
+    def apart(self) -> list[Conversation]:
+        """
+        Of what conversation a call is told once more than it was made, by what docs/ordering.md says of a report that
+        fits two records: it came after the first of them was closed.
+        """
+        owners = {item: one for one in self.conversations for item in one.items}
+        names = {one: _Names() for one in self.conversations}
+        now = 0.0
+        for step in self.steps:
+            for item in step.items:
+                for known_by in item.calls:
+                    names[owners[item]].tell(known_by, now)
+            now += step.pause_s
+        return [one for one in self.conversations for _ in range(names[one].count - one.calls)]
+
+
+class _Names:
+    """The records of one conversation, by the names under which they are known; nothing else is known of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._began: list[float] = []
+        self._records: dict[str, int] = {}
+
+    def tell(self, names: frozenset[str], now: float) -> None:
+        found = sorted({self._records[name] for name in names if name in self._records})
+        if not found:
+            found = [len(self._began)]
+            self._began.append(now)
+            self.count += 1
+        first, *others = found
+        if others and now - self._began[first] < HOLD_S:
+            self.count -= len(others)
+            self._records = {name: first if at in others else at for name, at in self._records.items()}
+        for name in names:
+            self._records.setdefault(name, first)
+
+
+def dealt(chance: random.Random) -> Plan:
+    """Some of each family, all their requests shuffled into each other."""
+    names = [family for family in FAMILIES for _ in range(chance.randint(0, 2))] or [FAMILIES[0]]
+    conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
+    items = [item for one in conversations for item in one.items]
+    chance.shuffle(items)
+    items += chance.sample(items, len(items) // 4)  # each in another request, too
+    all_open = chance.random() < 0.4
+    steps = list(_steps(items, chance, OPEN if all_open else ANY))
+    for step in chance.sample(steps, len(steps) // 5):  # the same request again, later
+        steps.insert(chance.randint(steps.index(step) + 1, len(steps)), step)
+    if all_open:
+        longest = max(HOLD_S - 1.0, 0.0)
+        total = sum(step.pause_s for step in steps)
+        steps = [Step(**{**vars(step), "pause_s": step.pause_s * min(1.0, longest / (total or 1))}) for step in steps]
+    elif sum(step.pause_s for step in steps) > MOST_S:
+        steps = [Step(**{**vars(step), "pause_s": min(step.pause_s, 10.5)}) for step in steps]
+    return Plan(conversations, steps, all_open)
+
+
+def _steps(items: Sequence[Item], chance: random.Random, pauses: Sequence[float]) -> Iterator[Step]:
+    """Neighbours of one sender in one request, or in several."""
+    waiting = list(items)
+    while waiting:
+        group = [waiting.pop(0)]
+        while chance.random() < 0.4:
+            other = next((one for one in waiting if may_share(group[0], one) and one not in group), None)
+            if other is None:
+                break
+            waiting.remove(other)
+            group.append(other)
+        then = chance.choices(("", STOP, KILL), (0.8, 0.1, 0.1))[0]
+        yield Step(group, chance.random() < 0.5, chance.random() < 0.1, then, chance.choice(pauses))
