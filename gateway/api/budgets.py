@@ -47,7 +47,8 @@ async def _create(asking: Asker, given: NewBudget) -> Answer:
     await _check_view(asking, given.view.id)
     draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
     asking.registry.notices.check_channels("channels", draft.channels)
-    known, most, table = await asking.known(), asking.services.max_budgets(), asking.registry.budgets
+    known, table = await asking.known(), asking.registry.budgets
+    most = asking.services.most(table.limit)
     return await _made(asking.services, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 

@@ -74,8 +74,8 @@ async def _rows(asking: Asker) -> MemoryRows[ShownView]:
 async def _create(asking: Asker, given: NewView) -> Answer:
     (await asking.sees()).check_filter(given.filter)
     services, draft = asking.services, ViewDraft(**_fields(asking.services, given))
-    table, known, most = asking.registry.views, await asking.known(), services.max_views()
-    return _shown(services, await table.create(draft, known=known, most=most, actor=asking.actor))
+    table, known = asking.registry.views, await asking.known()
+    return _shown(services, await table.create(draft, known=known, most=services.most(table.limit), actor=asking.actor))
 
 
 async def _show(asking: Asker, word: str) -> Answer:

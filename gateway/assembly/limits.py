@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.services import ReceiverServices
@@ -69,21 +69,9 @@ async def shares(config: Config, devices: Iterable[Device], storage: Storage) ->
     found += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
-        for limit, most in _most_made(config).items():
-            found += nearly_full(limit, held[limit], most)
+        for limit, made in held.items():
+            found += nearly_full(limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit))
     return found
-
-
-def _most_made(config: Config) -> Mapping[str, int]:
-    return {
-        makers.VIEWS: config.views.max,
-        makers.BUDGETS: config.budgets.max,
-        makers.CONNECTIONS: config.billing.max_connections,
-        makers.ROLES: config.roles.max,
-        makers.NAMESPACES: config.allocation.max_namespaces,
-        makers.JOBS: config.allocation.max_jobs,
-        makers.INSIGHTS: MAX_INSIGHTS,
-    }
 
 
 def role_limits(roles: RoleSettings) -> RoleLimits:

@@ -654,6 +654,11 @@ class Config:
     log: LoggingSettings = setting(LoggingSettings(), "")
     telemetry: TelemetrySettings = setting(TelemetrySettings(), "")
 
+    def most(self, limit: str) -> int:
+        """The value of a setting that bounds something, by its name: `views.max`."""
+        section, _, name = limit.partition(".")
+        return int(getattr(getattr(self, section), name))
+
 
 def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
     """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""

@@ -18,12 +18,10 @@ from gateway.authentication.tool_calls import ToolCalls
 from gateway.configuration.sections import (
     AllocationSettings,
     AnswerSettings,
-    BudgetSettings,
     Config,
     McpSettings,
     ReconciliationSettings,
     ServerSettings,
-    ViewSettings,
 )
 from gateway.errors import Refusal
 from gateway.first_use import Once
@@ -196,8 +194,9 @@ class OperatorServices:
     gateways that share the storage, and `database` has the figures of what they share.
     `copy` is the storage's: it fills a directory with copies for a backup.
     `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings` are those
-    in effect. `channels` are those of [[notify]]. `oidc` is None if no OpenID provider is configured. `is_behind_tls`:
-    the configuration says that browsers speak https to what is in front of the operator side.
+    in effect, and `most` has the value of one that bounds something, by its name. `channels` are those of
+    [[notify]]. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says that
+    browsers speak https to what is in front of the operator side.
     """
 
     log: Log
@@ -240,11 +239,10 @@ class OperatorServices:
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     answers: Callable[[], AnswerSettings] = AnswerSettings
-    max_views: Callable[[], int] = lambda: ViewSettings().max
+    most: Callable[[str], int] = Config().most
     role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     budgets: BudgetEvaluator | None = None
-    max_budgets: Callable[[], int] = lambda: BudgetSettings().max
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares

@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import click
 import msgspec
 
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.output import as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
 from gateway.resources.declaration import Option
 
@@ -43,6 +46,58 @@ def body_of(new: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, An
         for field, value in stated.items()
         if value is not None and value != ()
     }
+
+
+def resource_commands(
+    group: click.Group,
+    new: type[msgspec.Struct],
+    *,
+    noun: str,
+    path: str,
+    help: Mapping[str, str],
+    required: Collection[str] = (),
+) -> None:
+    """
+    Adds the commands on one of a resource that `help` names: `create`, `show`, `edit` and `delete`.
+
+    They are for a resource whose fields all have options; others have those of these that are as plain.
+    """
+
+    @described_by(new, required=required)
+    @as_json
+    @with_client
+    def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+        show_one(client.request("POST", path, body=body_of(new, given)), as_json)
+
+    @click.argument(noun)
+    @as_json
+    @with_client
+    def show(client: OperatorClient, as_json: bool, **named: str) -> None:
+        show_one(client.request("GET", f"{path}/{part(named[noun])}"), as_json)
+
+    @click.argument(noun)
+    @described_by(new)
+    @as_json
+    @with_client
+    def edit(client: OperatorClient, as_json: bool, **given: Any) -> None:
+        body = body_of(new, given)
+        if not body:
+            fail(f"say what to change; tollhouse {group.name} edit --help lists what can be", 2)
+        show_one(client.request("PATCH", f"{path}/{part(given[noun])}", body=body), as_json)
+
+    @click.argument(noun)
+    @as_json
+    @with_client
+    def delete(client: OperatorClient, as_json: bool, **named: str) -> None:
+        payload = client.request("DELETE", f"{path}/{part(named[noun])}")
+        show_json(payload) if as_json else click.echo(f"{noun} {named[noun]} deleted")
+
+    def show_one(payload: dict[str, Any], as_json: bool) -> None:
+        show_json(payload) if as_json else show_fields(payload[noun])
+
+    for command in (create, show, edit, delete):
+        if (text := help.get(command.__name__)) is not None:
+            group.command(command.__name__, help=text)(command)
 
 
 def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:

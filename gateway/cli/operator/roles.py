@@ -10,7 +10,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
 from gateway.resources.roles import NewRole
@@ -96,14 +96,9 @@ def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **giv
     _show(client.request("PATCH", f"/roles/{part(role)}", body=body), as_json)
 
 
-@roles.command()
-@click.argument("role")
-@as_json
-@with_client
-def delete(client: OperatorClient, role: str, as_json: bool) -> None:
-    """Delete a role that nobody has any more."""
-    payload = client.request("DELETE", f"/roles/{part(role)}")
-    show_json(payload) if as_json else click.echo(f"role {role} deleted")
+resource_commands(
+    roles, NewRole, noun="role", path="/roles", help={"delete": "Delete a role that nobody has any more."}
+)
 
 
 @roles.command()

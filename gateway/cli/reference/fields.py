@@ -28,7 +28,8 @@ def _has_words(schema: Mapping[str, Any]) -> bool:
 
 
 def _resource(name: str, schemas: Mapping[str, Any]) -> str:
-    new, item = schemas[_NEW + name], schemas[name + _ITEM]
+    new = schemas[_NEW + name]
+    item = schemas.get(name + _ITEM, new)  # one that people alone manage is answered without a schema
     answered = {field: kind for field, kind in item["properties"].items() if field not in new["properties"]}
     return "\n".join(
         [
@@ -36,13 +37,18 @@ def _resource(name: str, schemas: Mapping[str, Any]) -> str:
             "| field | type | default | |",
             "|---|---|---|---|",
             *_rows(new["properties"], required=new.get("required", ())),
-            "\nAnswered beside:\n",
-            "| field | type | |",
-            "|---|---|---|",
-            *(f"| `{field}` | {_type(kind)} | {kind.get('description', '')} |" for field, kind in answered.items()),
+            *_answered(answered),
             "",
         ]
     )
+
+
+def _answered(fields: Mapping[str, Any]) -> Iterator[str]:
+    if not fields:
+        return
+    yield from ("\nAnswered beside:\n", "| field | type | |", "|---|---|---|")
+    for name, kind in fields.items():
+        yield f"| `{name}` | {_type(kind)} | {kind.get('description', '')} |"
 
 
 def _rows(fields: Mapping[str, Any], *, required: tuple[str, ...]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
-from spool.registry.named_turns import NamedTurns
 from spool.registry.operators import (
     LINK_LIFE_S,
     NOBODY,
@@ -31,6 +30,7 @@ from spool.registry.operators import (
 )
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.edits import edited
+from spool.registry.shared.named_turns import NamedTurns
 from spool.registry.tables.roles import check_organizer_remains, roles_of
 
 CHECK_KIND = "session_check"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
 import msgspec
+import pytest
 from click.testing import CliRunner
 
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.client import OperatorClient
+from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.resources.declaration import Option, words
 
 
@@ -21,6 +24,17 @@ class NewCrate(msgspec.Struct, kw_only=True):
     place: Annotated[str, Option(choices=("hall", "attic"))] = "hall"
     parts: dict[str, str] = {}
     seals: Annotated[int, Option(is_by_hand=True)] = 0
+
+
+class Asked(OperatorClient):
+    """Keeps what a command would ask."""
+
+    def request(self, method: str, path: str, *, body: object = None, query: Any = ()) -> dict[str, Any]:
+        ASKED.append((method, path, body))
+        return {"crate": {"id": "1", "name": "one"}}
+
+
+ASKED: list[tuple[str, str, object]] = []
 
 
 def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
@@ -57,3 +71,30 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
         assert line in help, help
     assert ("parts" not in help, "seals" not in help) == (True, True)
     assert "did you mean 'large'" in run("--name", "one", "--size", "larg")[1]
+
+
+def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that have help, on its path; a change without anything to change is refused before it is asked."""
+    monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
+    group = click.Group("crates")
+    help = {"create": "Create one.", "show": "Show one.", "edit": "Change one.", "delete": "Delete one."}
+    resource_commands(group, NewCrate, noun="crate", path="/crates", help=help, required=("name",))
+
+    def asks(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(group, [*words, "--data", str(tmp_path)])
+        return done.exit_code, done.output
+
+    ASKED.clear()
+    assert 0 == asks("create", "--name", "one")[0] == asks("show", "a b")[0] == asks("edit", "1", "--weight", "2")[0]
+    assert "crate 1 deleted" in asks("delete", "1")[1]
+    assert [
+        ("POST", "/crates", {"name": "one"}),
+        ("GET", "/crates/a%20b", None),
+        ("PATCH", "/crates/1", {"max_weight": "2"}),
+        ("DELETE", "/crates/1", None),
+    ] == ASKED
+    code, output = asks("edit", "1")
+    assert (2, True) == (code, "tollhouse crates edit --help" in output)
+    few = click.Group("crates")
+    resource_commands(few, NewCrate, noun="crate", path="/crates", help={"delete": "Delete one."})
+    assert ["delete"] == list(few.commands)

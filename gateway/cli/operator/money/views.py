@@ -10,7 +10,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import as_json, show_fields, show_json
 from gateway.cli.parameters import conditions
 from gateway.resources.views import NewView
@@ -60,13 +60,13 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     _show(client.request("POST", "/views", body={"filter": {}, **_fields(**given)}), as_json)
 
 
-@views.command()
-@click.argument("view")
-@as_json
-@with_client
-def show(client: OperatorClient, view: str, as_json: bool) -> None:
-    """Show a view, by its id or its name."""
-    _show(client.request("GET", f"/views/{part(view)}"), as_json)
+resource_commands(
+    views,
+    NewView,
+    noun="view",
+    path="/views",
+    help={"show": "Show a view, by its id or its name.", "delete": "Delete a view that no budget hangs on."},
+)
 
 
 @views.command()
@@ -86,16 +86,6 @@ def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **g
     if not body:
         fail("say what to change; tollhouse views edit --help lists what can be", 2)
     _show(client.request("PATCH", f"/views/{part(view)}", body=body), as_json)
-
-
-@views.command()
-@click.argument("view")
-@as_json
-@with_client
-def delete(client: OperatorClient, view: str, as_json: bool) -> None:
-    """Delete a view that no budget hangs on."""
-    payload = client.request("DELETE", f"/views/{part(view)}")
-    show_json(payload) if as_json else click.echo(f"view {view} deleted")
 
 
 def _fields(
