@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from gateway.http.listening.connections import raise_descriptor_limit
+from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
+FLOOD = "chatcmpl-flood"  # how the response ids of its calls begin
+CALLS = 300  # of one body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
 
@@ -71,6 +75,22 @@ class Sender:
                 await reader.readexactly(int(length.partition(b":")[2]))
 
         await asyncio.gather(*(for_ever(one) for _ in range(4)))
+
+    async def calls(self) -> None:
+        """Bodies of calls that nobody sent before, over eight connections."""
+        calls = [span(f"{FLOOD}-{place:04}-@@@@@@@@@@@@", tokens=1, user__id=FLOOD) for place in range(CALLS)]
+        body, numbers, run = request(calls), itertools.count(), os.urandom(3).hex()
+
+        async def one() -> None:
+            reader, writer = await self.connect()
+            while True:
+                own = f"{run}{next(numbers):06x}".encode()
+                writer.write(self.head(len(body)) + body.replace(b"@@@@@@@@@@@@", own))
+                answer = await reader.readuntil(b"\r\n\r\n")
+                length = next(line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                await reader.readexactly(int(length.partition(b":")[2]))
+
+        await asyncio.gather(*(for_ever(one) for _ in range(8)))
 
     async def halves(self) -> None:
         """Requests that end in their header or in their body."""
