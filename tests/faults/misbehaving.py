@@ -19,7 +19,7 @@ from tests.acceptance.payloads import request, span
 
 MIB = 1 << 20
 FLOOD = "chatcmpl-flood"  # how the response ids of its calls begin
-CALLS = 300  # of one body
+CALLS = 900  # of one body
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
 
