@@ -25,8 +25,9 @@ STEP_S: Final = 0.001  # after so long a step lets others work
 LEAST_STEP_S: Final = 0.00005
 ALONE_S: Final = 0.004  # the same, while no others are there
 MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
-LATELY_S: Final = 2.0  # for so long behind a request of one party another one is not alone
-RECENT_S: Final = 10.0  # the same behind something for a commit; then a party is forgotten
+LATELY_S: Final = 2.0  # somebody who had something for a commit may have more at any moment
+RECENT_S: Final = 10.0  # for so long behind something for a commit of one party another one is not alone
+LITTLE_S: Final = 0.05  # who used less of late, such as a scraper, is there only while a request is in hand
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
 # Between two steps of parties that used more than one whose request is in hand: so many times the step before.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
@@ -62,7 +63,7 @@ class FairTurns:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # several parties were heard of lately
+        self.are_shared = False  # several parties are there
         self.commits_are_shared = False  # several parties had something for a commit of late
         self.is_wanted = False  # a request came of a party that used less than the one whose job a thread does
         self.aside: Party | None = None  # that party
@@ -88,9 +89,7 @@ class FairTurns:
         found = self._parties.get(name)
         if found is None:
             found = self._parties[name] = Party(self, name)
-        was_away, found.seen = found.seen < now - LATELY_S, now
-        if was_away:
-            self._look_who_is_there(now)
+        found.seen = now
         return found
 
     def submits(self, party: Party) -> None:
@@ -122,6 +121,7 @@ class FairTurns:
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
         self._in_hand[party.name] = party
+        self.are_shared = self.are_shared or len(self._in_hand) > 1
         if self.aside is not None and party.used < self.aside.used:
             self.is_wanted = True
 
@@ -272,7 +272,8 @@ class FairTurns:
         if any(each.submitted < now - RECENT_S for each in self._submitting.values()):
             kept = {name: each for name, each in self._submitting.items() if each.submitted >= now - RECENT_S}
             self._submitting, self.commits_are_shared = kept, len(kept) > 1
-        there = (each for each in self._parties.values() if each.in_hand or each.seen > now - LATELY_S)
+        little = LITTLE_S * self.weight
+        there = (each for each in self._parties.values() if each.in_hand or each.used > little)
         self.are_shared = self.commits_are_shared or len(list(islice(there, 2))) > 1
 
 
