@@ -13,6 +13,7 @@ from gateway.reconciliation.rate_series import SAME, RateSeries, of_cells, sets_
 from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import day_text, dollars, named, per_million
 
+FEW_DAYS = 3  # at a price of their own: it may be that of tokens that one side has alone
 NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
 _ONE = Decimal(1)
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
@@ -85,6 +86,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
+    if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
+        return
     name = _name(model, {(cell.key, cell.tier) for _, cell, _ in entries})
     steps = {meter: days.steps() for meter, days in meters.items()}
     if any(each is None for each in steps.values()):
@@ -145,12 +148,12 @@ def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, R
 
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    """Whether tokens are apart on all of these days, and not on others: a price of theirs is of those tokens."""
+    """Whether tokens are apart on all of these few days, and not on others: a price of theirs is of those tokens."""
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     clean = {cell.day for cell, _ in case.split.worth if cell.model == entries[0][1].model} - {
         cell.day for cell in apart if cell.model == entries[0][1].model
     }
-    return bool(clean) and days.isdisjoint(clean)
+    return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
 
 
 def _when(days: list[int], *, stays: bool) -> str:

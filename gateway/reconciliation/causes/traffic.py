@@ -13,7 +13,7 @@ from gateway.reconciliation.cells import OWN, RATE, VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
-from gateway.reconciliation.wording import named, percent
+from gateway.reconciliation.wording import day_text, named, percent
 
 LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
@@ -24,7 +24,7 @@ MEAN_ALIKE = 0.2
 CHANCE = 6  # times the mean size and the root of their number some calls may be off: few large ones are many tokens
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
-FAR = 0.45  # of what was billed on a day: few days that lack more are of another cause than the others
+FAR = 0.5  # of what was billed on a day: few days that lack as much are of another cause than the others
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
@@ -276,7 +276,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the statement "
-            "does not tell how many calls that were",
+            f"does not tell how many calls that were{_or_rows_twice(case, entries)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
@@ -336,7 +336,7 @@ def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
     """
     shares = _shares(case, entries)
     usual = median(shares.values()) if shares else 0.0
-    far = {day for day, share in shares.items() if share > FAR}
+    far = {day for day, share in shares.items() if share >= FAR}
     return far if usual > LEAST_SHARE and 4 * usual < FAR and len(far) * 4 <= len(shares) else set()
 
 
@@ -358,11 +358,15 @@ def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
 
 
 def _or_rows_twice(case: Case, entries: list[Entry]) -> str:
-    """Words where about half of a few days is missing: rows of them may stand in the report twice."""
+    """Words where half of a few days is missing, or more: rows of them may stand in the report twice."""
     shares = _shares(case, entries)
-    few = {day for day, share in shares.items() if share > FAR}
-    is_few = bool(few) and len(few) * FEW <= len(shares) and {cell.day for _, cell, _ in entries} <= few
-    return "; rows of these few days that stand in the report twice cannot be told apart from them" if is_few else ""
+    few = {day for day, share in shares.items() if share >= FAR}
+    if not few or len(few) * FEW > len(shares):
+        return ""
+    days = named([day_text(day) for day in sorted(few)])
+    return (
+        f"; on {days} half is missing or more, and rows that stand in the report twice cannot be told apart from that"
+    )
 
 
 def _taken(
