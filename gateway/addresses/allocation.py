@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.addresses.managing import managing
+from gateway.addresses.managing import CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import allocation
-from gateway.api.allocation_lists import NAMESPACES, PUBLISH_JOBS, VERSIONS
+from gateway.api.allocation_lists import PUBLISH_JOBS, VERSIONS
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
 from gateway.http.services import Services
-from gateway.schemas import TEXT, closed
+from gateway.resources.namespaces import NewNamespace, OneNamespace
+from gateway.schemas import TEXT
 
 # The service's own clients name the group by its older word.
 _BASE = "/v2/{group:allocation|costformation}"
@@ -66,16 +67,14 @@ ROWS = (
               scope="read_definition_version", gives={"text/plain": TEXT}),
     _publishing(_DEFINITIONS, allocation.create_definition_async, "Let a job publish the default definition",
                 202, allocation.OnePublishJob),
-    _managing("GET", _NAMESPACES, allocation.read_all_namespaces, "List namespaces", lists=NAMESPACES,
-              item=allocation.NamespaceItem),
-    _managing("GET", _NAMESPACE, allocation.read_namespace, "A namespace and its definition",
-              gives={JSON: allocation.OneNamespace}),
-    _managing("POST", _NAMESPACE, allocation.create_namespace, "Create a namespace", takes=allocation.NewNamespace,
-              gives={JSON: allocation.OneNamespace}, may_be_empty=True),
-    _managing("PATCH", _NAMESPACE, allocation.update_namespace, "Change a namespace",
-              takes=allocation.NamespaceChanges, gives={JSON: allocation.OneNamespace}),
-    _managing("DELETE", _NAMESPACE, allocation.delete_namespace, "Delete a namespace that defines nothing",
-              gives={JSON: closed({"namespace": closed({"id": TEXT})})}),
+    *managed_by_keys(
+        allocation.NAMESPACE, _NAMESPACES, "namespace", group="allocation", endpoint="allocation",
+        names={LIST: "read_all_namespaces"},
+        words={SHOW: "A namespace and its definition", DELETE: "Delete a namespace that defines nothing"},
+        by_hand=(CREATE,),
+    ),
+    _managing("POST", _NAMESPACE, allocation.create_namespace, "Create a namespace", takes=NewNamespace,
+              gives={JSON: OneNamespace}, may_be_empty=True),
     _publishing(_NAMESPACE + "/definitions", allocation.create_namespaced_definition_async,
                 "Let a job publish the definition of a namespace", 202, allocation.OnePublishJob),
     _managing("GET", _JOBS, allocation.list_publish_jobs, "List publish jobs", lists=PUBLISH_JOBS,

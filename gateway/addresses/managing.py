@@ -7,7 +7,7 @@ published stays to the letter: names, scopes, words and the form of answers are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.addresses.operator_call import call
@@ -82,14 +82,16 @@ def managed_by_keys(
     scopes: Mapping[str, str] | None = None,
     words: Mapping[str, str] | None = None,
     is_bare_when_made: bool = False,
+    by_hand: Collection[str] = (),
     repeated: tuple[str, ...] = (),
     in_turn: bool = False,
 ) -> tuple[Address, ...]:
     """
     The calls of keys on a resource at `path`; `id` names its part of the path.
 
-    `names`, `scopes` and `words` are in place of the usual ones, by verb. `is_bare_when_made`: one that was created or
-    changed is answered without its name. `repeated` are query parameters of one, `in_turn` what is read.
+    `names`, `scopes` and `words` are in place of the usual ones, by verb. `is_bare_when_made`: one that was
+    created or changed is answered without its name. Rows of `by_hand` stand elsewhere. `repeated` are query
+    parameters of one, `in_turn` what is read.
     """
     noun, root = resource.noun, resource.root
     names = {LIST: f"read_{noun}s", CREATE: f"create_{noun}", SHOW: f"read_{noun}", CHANGE: f"update_{noun}",
@@ -131,13 +133,14 @@ def managed_by_keys(
 
     shown, gone = {JSON: resource.one}, {JSON: closed({root: closed({"id": TEXT})})}
     changed = {JSON: resource.item} if is_bare_when_made else shown
-    return (
-        row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=in_turn),
-        row(CREATE, "POST", create, takes=resource.new, gives=changed),
-        row(SHOW, "GET", show, gives=shown, repeated=repeated, in_turn=in_turn),
-        row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
-        row(DELETE, "DELETE", delete, gives=gone),
-    )
+    rows = {
+        LIST: row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=in_turn),
+        CREATE: row(CREATE, "POST", create, takes=resource.new, gives=changed),
+        SHOW: row(SHOW, "GET", show, gives=shown, repeated=repeated, in_turn=in_turn),
+        CHANGE: row(CHANGE, "PATCH", change, takes=resource.changes, gives=changed),
+        DELETE: row(DELETE, "DELETE", delete, gives=gone),
+    }
+    return tuple(each for verb, each in rows.items() if verb not in by_hand)
 
 
 def managed_by_people(

@@ -23,6 +23,7 @@ from gateway.api.allocation_lists import (
     NAMESPACES,
     PUBLISH_JOBS,
     VERSIONS,
+    ShownNamespace,
     job_rows,
     namespace_rows,
     namespace_with_state,
@@ -32,10 +33,20 @@ from gateway.api.allocation_lists import (
     version_rows,
     with_state,
 )
+from gateway.api.managed import Answer, Asker, ManagedResource, asking_key
 from gateway.errors import Refusal
 from gateway.http.answers import json_response, respond
+from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
+from gateway.resources.declaration import stated
+from gateway.resources.namespaces import (
+    NamespaceChanges,
+    NamespaceItem,
+    NewNamespace,
+    NewNamespaceOfId,
+    OneNamespace,
+)
 from spool.errors import NotThere
 from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
 from spool.registry.operators import Actor
@@ -45,20 +56,6 @@ FORM = "multipart/form-data"
 YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
 SLACK_BYTES = 16 * 1024  # of a body beside its definition: the envelope of a form, or a text that is a little too long
 _MOST_DIGITS = 9
-
-
-class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`name` is the id where none is given."""
-
-    name: str | None = None
-    description: str = ""
-
-
-class NamespaceChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
-
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    description: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
@@ -78,24 +75,6 @@ class VersionItem(msgspec.Struct, kw_only=True):
 
 class OneVersion(msgspec.Struct, kw_only=True):
     version: VersionItem
-
-
-class NamespaceItem(msgspec.Struct, kw_only=True):
-    """A namespace as it is answered. `version` is its newest; `broken` says why that is not in force."""
-
-    id: str
-    name: str
-    description: str
-    version: str | None
-    dimensions: list[str]
-    broken: str | None
-    created: str
-    last_updated: str
-    definition: str | None = None
-
-
-class OneNamespace(msgspec.Struct, kw_only=True):
-    namespace: NamespaceItem
 
 
 class JobFaultItem(msgspec.Struct, kw_only=True):
@@ -179,31 +158,48 @@ async def create_definition_async(request: KeyRequest[bytes]) -> Result:
 # -- namespaces ------------------------------------------------------------------------------------------------------
 
 
-async def read_all_namespaces(request: KeyRequest[None]) -> Result:
-    return await request.list(NAMESPACES, namespace_rows(request.services.operators))
-
-
-async def read_namespace(request: KeyRequest[None]) -> Result:
-    return {"namespace": await namespace_with_text(request.services.operators, request.word("namespace"))}
-
-
 async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
-    services = request.services.operators
-    made = await created_namespace(services, request.word("namespace"), request.body, request.actor)
-    return {"namespace": shown_namespace(namespace_with_state(services, made))}
+    """Its id is in the path."""
+    given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
+    return await _create(asking_key(request), given)
 
 
-async def update_namespace(request: KeyRequest[NamespaceChanges]) -> Result:
-    services, id = request.services.operators, request.word("namespace")
-    table = services.require_registry().allocation
-    changed = await table.change_namespace(id, changes_of(request.body), actor=request.actor)
-    return {"namespace": shown_namespace(namespace_with_state(services, changed))}
+async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
+    return namespace_rows(asking.services)
 
 
-async def delete_namespace(request: KeyRequest[None]) -> Result:
-    id = request.word("namespace")
-    await request.services.operators.require_registry().allocation.delete_namespace(id, actor=request.actor)
-    return {"namespace": {"id": id}}
+async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
+    table, name = asking.registry.allocation, given.id if given.name is None else given.name
+    making = table.create_namespace(
+        given.id, name=name, description=given.description, most=asking.services.most(table.limit), actor=asking.actor
+    )
+    return _shown(asking, await making)
+
+
+async def _show(asking: Asker, id: str) -> Answer:
+    table = asking.registry.allocation
+    row = namespace_with_state(asking.services, table.get(id))
+    text = await table.text(row.newest) if row.newest is not None else None
+    return {"namespace": {**shown_namespace(row), "definition": text}}
+
+
+async def _change(asking: Asker, id: str, given: Any) -> Answer:
+    return _shown(asking, await asking.registry.allocation.change_namespace(id, stated(given), actor=asking.actor))
+
+
+async def _delete(asking: Asker, id: str) -> str:
+    await asking.registry.allocation.delete_namespace(id, actor=asking.actor)
+    return id
+
+
+def _shown(asking: Asker, namespace: Namespace) -> Answer:
+    return {"namespace": shown_namespace(namespace_with_state(asking.services, namespace))}
+
+
+NAMESPACE = ManagedResource(
+    noun="namespace", root="namespace", lists=NAMESPACES, new=NewNamespaceOfId, changes=NamespaceChanges,
+    item=NamespaceItem, one=OneNamespace, rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
+)  # fmt: skip
 
 
 @_faults_as_422
@@ -249,13 +245,6 @@ async def with_text(services: OperatorServices, version: DefinitionVersion, uri:
     return {**shown_version(with_state(services, version, uri)), "definition": text}
 
 
-async def namespace_with_text(services: OperatorServices, id: str) -> dict[str, Any]:
-    table = services.require_registry().allocation
-    row = namespace_with_state(services, table.get(id))
-    text = await table.text(row.newest) if row.newest is not None else None
-    return {**shown_namespace(row), "definition": text}
-
-
 async def what_it_would_be(
     services: OperatorServices, text: bytes, namespace: str, actor: Actor
 ) -> Mapping[str, object]:
@@ -273,17 +262,6 @@ async def what_it_would_be(
     )
     told = shown(await border(services.ledger, sources_of(definition)))
     return {**shown_version(with_state(services, would_be)), "border": told}
-
-
-async def created_namespace(services: OperatorServices, id: str, given: NewNamespace, actor: Actor) -> Namespace:
-    table, most = services.require_registry().allocation, services.allocation().max_namespaces
-    name = id if given.name is None else given.name
-    return await table.create_namespace(id, name=name, description=given.description, most=most, actor=actor)
-
-
-def changes_of(given: NamespaceChanges) -> dict[str, str]:
-    values = {"name": given.name, "description": given.description}
-    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
 
 def base_of(text: str | None) -> int | None:

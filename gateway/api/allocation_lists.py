@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from gateway.api.insight_lists import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.services import OperatorServices
+from gateway.resources.declaration import answer
+from gateway.resources.namespaces import NamespaceItem
 from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namespace, PublishJob
 
 
@@ -49,16 +51,15 @@ def shown_version(row: ShownVersion) -> dict[str, object]:
 
 def shown_namespace(row: ShownNamespace) -> dict[str, object]:
     namespace, newest = row.namespace, row.newest
-    return {
-        "id": namespace.id,
-        "name": namespace.name,
-        "description": namespace.description,
-        "version": None if newest is None else str(newest.number),
-        "dimensions": [] if newest is None else list(newest.dimensions),
-        "broken": row.broken,
-        "created": seconds(namespace.created),
-        "last_updated": seconds(namespace.last_updated),
-    }
+    return answer(
+        NamespaceItem,
+        namespace,
+        version=None if newest is None else str(newest.number),
+        dimensions=() if newest is None else newest.dimensions,
+        broken=row.broken,
+        created=seconds(namespace.created),
+        last_updated=seconds(namespace.last_updated),
+    )
 
 
 def shown_job(job: PublishJob) -> dict[str, object]:

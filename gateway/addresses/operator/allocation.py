@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gateway.addresses.managing import DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api import allocation_lists
-from gateway.api.allocation import NamespaceChanges
+from gateway.api.allocation import NAMESPACE
 from gateway.operator.money import allocation, allocation_diff
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
@@ -19,16 +20,9 @@ ROWS = (
          lists=allocation_lists.ALL_VERSIONS),
     call("GET", "/allocation/versions/{version}", VIEW_COSTS, allocation.show_version,
          "Show a version of a definition, or the latest", optional=("namespace",)),
-    call("GET", "/allocation/namespaces", VIEW_COSTS, allocation.list_namespaces, "List namespaces of definitions",
-         lists=allocation_lists.NAMESPACES),
-    call("POST", "/allocation/namespaces", MODIFY_DIMENSIONS, allocation.add_namespace, "Create a namespace",
-         takes=allocation.NewNamespaceOfId, status=201),
-    call("GET", "/allocation/namespaces/{id}", VIEW_COSTS, allocation.show_namespace,
-         "Show a namespace and its definition"),
-    call("PATCH", "/allocation/namespaces/{id}", MODIFY_DIMENSIONS, allocation.edit_namespace, "Change a namespace",
-         takes=NamespaceChanges),
-    call("DELETE", "/allocation/namespaces/{id}", MODIFY_DIMENSIONS, allocation.remove_namespace,
-         "Delete a namespace that defines nothing"),
+    *managed_by_people(NAMESPACE, "/allocation/namespaces", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS,
+                       words={LIST: "List namespaces of definitions", SHOW: "Show a namespace and its definition",
+                              DELETE: "Delete a namespace that defines nothing"}),
     call("GET", "/allocation/jobs", VIEW_COSTS, allocation.list_jobs, "List publish jobs",
          lists=allocation_lists.PUBLISH_JOBS),
     call("GET", "/allocation/jobs/{id}", VIEW_COSTS, allocation.show_job, "Show a publish job"),

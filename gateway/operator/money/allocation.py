@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from gateway.api.allocation import (
-    NamespaceChanges,
-    NewNamespace,
-    changes_of,
-    created_namespace,
     find_version,
-    namespace_with_text,
     what_it_would_be,
     with_text,
 )
 from gateway.api.allocation_lists import (
     ALL_VERSIONS,
-    NAMESPACES,
     PUBLISH_JOBS,
     job_rows,
-    namespace_rows,
-    namespace_with_state,
     shown_job,
-    shown_namespace,
     shown_version,
     version_rows,
     with_state,
@@ -42,10 +33,6 @@ class DraftToPublish(DraftToValidate):
     """`base` is the version that it was made from: null for whichever is in force, 0 where nothing was published."""
 
     base: int | None = None
-
-
-class NewNamespaceOfId(NewNamespace):
-    id: str
 
 
 async def list_versions(request: OperatorRequest[None]) -> Result:
@@ -72,30 +59,6 @@ async def publish_definition(request: OperatorRequest[DraftToPublish]) -> Result
         given.definition.encode("utf-8", "replace"), namespace=given.namespace, base=given.base, actor=request.actor
     )
     return {"version": shown_version(with_state(services, version)), "publish_job": shown_job(job)}
-
-
-async def list_namespaces(request: OperatorRequest[None]) -> Result:
-    return await request.list(NAMESPACES, namespace_rows(request.services))
-
-
-async def show_namespace(request: OperatorRequest[None]) -> Result:
-    return {"namespace": await namespace_with_text(request.services, request.word("id"))}
-
-
-async def add_namespace(request: OperatorRequest[NewNamespaceOfId]) -> Result:
-    made = await created_namespace(request.services, request.body.id, request.body, request.actor)
-    return {"namespace": shown_namespace(namespace_with_state(request.services, made))}
-
-
-async def edit_namespace(request: OperatorRequest[NamespaceChanges]) -> Result:
-    table, changes = request.registry.allocation, changes_of(request.body)
-    changed = await table.change_namespace(request.word("id"), changes, actor=request.actor)
-    return {"namespace": shown_namespace(namespace_with_state(request.services, changed))}
-
-
-async def remove_namespace(request: OperatorRequest[None]) -> Result:
-    await request.registry.allocation.delete_namespace(request.word("id"), actor=request.actor)
-    return {"deleted": request.word("id")}
 
 
 async def list_jobs(request: OperatorRequest[None]) -> Result:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
+from gateway.api.allocation import NAMESPACE
 from gateway.api.budgets import BUDGET
 from gateway.api.connections import CONNECTION
 from gateway.api.managed import ManagedResource
@@ -66,12 +67,12 @@ def test_the_words_of_a_field_are_in_the_schemas() -> None:
         assert "Unique." == schema["properties"]["name"]["description"], kind
 
 
-@pytest.mark.parametrize("resource", [VIEW, BUDGET, ROLE, CONNECTION], ids=lambda resource: resource.noun)
+@pytest.mark.parametrize("resource", [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE], ids=lambda resource: resource.noun)
 def test_every_field_has_words(resource: ManagedResource) -> None:
     """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
-    assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "version"}
-    assert fields < {*resource.item.__struct_fields__}
+    assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "id", "version"}
+    assert fields <= {*resource.item.__struct_fields__}
     _, schemas = msgspec.json.schema_components([resource.new])
     silent = [name for name, each in schemas[resource.new.__name__]["properties"].items() if "description" not in each]
     assert [] == silent

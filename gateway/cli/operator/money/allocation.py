@@ -14,7 +14,9 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from gateway.resources.namespaces import NewNamespace
 from spool.registry.allocation import STATES
 
 _MOST_SHOWN = 20  # elements of a dimension
@@ -143,43 +145,26 @@ def list_namespaces(client: OperatorClient, page: PageRequest) -> None:
 
 @namespaces.command()
 @click.argument("id")
-@click.option("--name", help="Default: the id.")
-@click.option("--description", default="")
+@described_by(NewNamespace)
 @as_json
 @with_client
-def create(client: OperatorClient, id: str, name: str | None, description: str, as_json: bool) -> None:
+def create(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Create a namespace. ID has small letters, digits, _ and -."""
-    body = {"id": id, "name": name, "description": description}
-    _show_namespace(client.request("POST", "/allocation/namespaces", body=body), as_json)
-
-
-@namespaces.command()
-@click.argument("id")
-@click.option("--name")
-@click.option("--description")
-@as_json
-@with_client
-def edit(client: OperatorClient, id: str, name: str | None, description: str | None, as_json: bool) -> None:
-    """Change what a namespace is called, or how it is described."""
-    given = {"name": name, "description": description}
-    body = {field: value for field, value in given.items() if value is not None}
-    if not body:
-        fail("say what to change: --name or --description", 2)
-    _show_namespace(client.request("PATCH", f"/allocation/namespaces/{part(id)}", body=body), as_json)
-
-
-@namespaces.command()
-@click.argument("id")
-@as_json
-@with_client
-def delete(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Delete a namespace that defines nothing, and its versions."""
-    payload = client.request("DELETE", f"/allocation/namespaces/{part(id)}")
-    show_json(payload) if as_json else click.echo(f"namespace {id} deleted")
-
-
-def _show_namespace(payload: dict[str, Any], as_json: bool) -> None:
+    body = {"id": id, **body_of(NewNamespace, given)}
+    payload = client.request("POST", "/allocation/namespaces", body=body)
     show_json(payload) if as_json else show_fields(payload["namespace"])
+
+
+resource_commands(
+    namespaces,
+    NewNamespace,
+    noun="namespace",
+    path="/allocation/namespaces",
+    help={
+        "edit": "Change what a namespace is called, or how it is described.",
+        "delete": "Delete a namespace that defines nothing, and its versions.",
+    },
+)
 
 
 def _dimensions(version: Mapping[str, Any]) -> str:
