@@ -17,7 +17,7 @@ from gateway.reconciliation.gathering import CalendarMonth
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
 from spool.identity import Identity
-from spool.record import Inference
+from spool.record import NS, Inference, UsageMetric
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.statements.values import Statement, StatementRow
@@ -65,6 +65,16 @@ def calls() -> Iterator[tuple[Inference, Identity]]:
         )  # fmt: skip
 
 
+def served() -> tuple[UsageMetric, Identity]:
+    """What a server counted on the first of these days: half as much again as its one call."""
+    id = (990).to_bytes(16)
+    metric = UsageMetric(
+        id=id, source="vllm", name="vllm:prompt_tokens_total", model=OURS, token_type="input", value=1_500_000,
+        unit="{token}", start_time=(CALLED[0] + 3600) * NS, shadow=True, tags={"service": "gpu-3"},
+    )  # fmt: skip
+    return metric, Identity(id)
+
+
 async def put(directory: Path) -> None:
     options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
     storage = await open_storage(options, engine=SQLITE)
@@ -73,7 +83,7 @@ async def put(directory: Path) -> None:
     for month in await statements.months():  # the demo's own
         await statements.delete(month.id, actor=ADA)
     await statements.put(bill(), actor=ADA)
-    await add(storage.log, *calls())
+    await add(storage.log, *calls(), served())
     await storage.close()
 
 
@@ -176,3 +186,19 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     ).click()
     expect(page.get_by_text(f"Of {MONTH.name}-02 (UTC)")).to_be_visible()
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)
+
+
+def test_what_servers_served_stands_beside_what_was_told(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """Of a day and a model, with the difference; of a day without a counter it is said that there is none."""
+    console = open_console(billed, role="viewer")
+    page = console.page
+    console.open(f"/reconciliation?month={MONTH.name}&served={MONTH.name}-01")
+    row = page.get_by_role("region", name="Served less told").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("vllm gpu-3")
+    [answered] = console.ask(f"/served?date={MONTH.name}-01")["models"]
+    assert ({"input_tokens": 500_000, "output_tokens": 0}, 1) == (answered["untold"], answered["calls"])
+    assert [] == console.audit()
+    page.get_by_role("navigation", name="Day of servers").get_by_role("link").first.click()
+    expect(page.get_by_text("No counter of a server came on this day.")).to_be_visible()
+    assert [] == console.audit()
