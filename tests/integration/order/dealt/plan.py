@@ -71,14 +71,14 @@ class _Names:
             self._records.setdefault(name, first)
 
 
-def dealt(chance: random.Random) -> Plan:
-    """Some of each family, all their requests shuffled into each other."""
-    names = [family for family in FAMILIES for _ in range(chance.randint(0, 2))] or [FAMILIES[0]]
+def dealt(chance: random.Random, *, most: int = 2, is_open: bool = False) -> Plan:
+    """Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes."""
+    names = [family for family in FAMILIES for _ in range(chance.randint(0, most))] or [FAMILIES[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
     items = [item for one in conversations for item in one.items]
     chance.shuffle(items)
     items += chance.sample(items, len(items) // 4)  # each in another request, too
-    all_open = chance.random() < 0.4
+    all_open = is_open or chance.random() < 0.4
     steps = list(_steps(items, chance, OPEN if all_open else ANY))
     for step in chance.sample(steps, len(steps) // 5):  # the same request again, later
         steps.insert(chance.randint(steps.index(step) + 1, len(steps)), step)

@@ -62,7 +62,7 @@ class DealtGateway(Gateway):
         assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
         ledger = await Ledger(MemoryLedger(), clock=self._clock).load()
         await ledger.catch_up(log)
-        [sums] = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
+        (sums,) = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
         for one in (*self._left, self._spool):
             await one.close()
         return rows, (sums.calls, sums.input_tokens, sums.output_tokens)
