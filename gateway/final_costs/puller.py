@@ -97,6 +97,7 @@ class FinalCostPuller:
         self._next: int | None = None  # the first number that was not looked at; None before the first look
         self._sellers: dict[str, Waiting] = {}
         self._kept_at = 0.0
+        self._last_kept: dict[str, Any] | None = None
 
     async def run(self) -> None:
         """Look and ask, again and again. Begins with what was kept: another gateway may have gone on meanwhile."""
@@ -109,7 +110,7 @@ class FinalCostPuller:
                     _log.exception("final costs are asked for at the next look", extra=extra)
                 await asyncio.sleep(LOOK_EVERY_S if self._settings().seller else IDLE_S)
         finally:
-            self._next, self._sellers = None, {}
+            self._next, self._sellers, self._last_kept = None, {}, None
 
     async def look(self) -> None:
         """Note the calls that came, ask for those that are due, and keep how far it is."""
@@ -128,8 +129,11 @@ class FinalCostPuller:
 
     async def keep(self) -> None:
         """Keep what waits, and what came of the rest."""
-        kept = {name: waiting.kept() for name, waiting in self._sellers.items()}
-        await self._table.keep_pull_state(KEPT_AS, {"next": self._next, "sellers": kept})
+        sellers = {name: waiting.kept() for name, waiting in self._sellers.items()}
+        kept = {"next": self._next, "sellers": sellers}
+        if kept != self._last_kept:
+            await self._table.keep_pull_state(KEPT_AS, kept)
+            self._last_kept = kept
         self._kept_at = self._clock.now()
 
     async def states(self) -> Sequence[SellerState]:

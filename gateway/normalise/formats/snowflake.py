@@ -1,6 +1,7 @@
 """
-Snowflake Cortex: rows of the views of its AI gateway and of its REST API. They tell credits, whose price is the
-customer's: a tag, and no cost. A request through the gateway is not in the view of the REST API.
+Snowflake Cortex: rows of the views of its AI gateway, of its REST API and of AI functions. They tell credits, whose
+price is the customer's: a tag, and no cost. A request through the gateway is not in the view of the REST API. Rows of
+agents and of Cortex Code hold sums of requests, and are no calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import BadValue, Other, count, mapping, money, nested, text
+from gateway.normalise.reading.values import BadValue, Other, count, first, mapping, money, nested, text
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -36,14 +37,18 @@ class SnowflakeTokens(msgspec.Struct):
 
 
 class SnowflakeEvent(msgspec.Struct):
-    # both views
+    # all views
     REQUEST_ID: Any = None
+    QUERY_ID: Any = None
+    AGENT_ID: Any = None
+    AGENT_NAME: Any = None
     START_TIME: Any = None
     USER_ID: Any = None
     # AI_GATEWAY_USAGE_HISTORY
     GATEWAY_NAME: Any = None
     OPERATION_DETAILS: Any = None
     CREDITS: Any = None
+    TOKEN_CREDITS: Any = None
     CREDITS_GRANULAR: Any = None
     METADATA: Any = None
     # CORTEX_REST_API_USAGE_HISTORY
@@ -56,11 +61,13 @@ class SnowflakeEvent(msgspec.Struct):
 def has_sign(members: Members) -> bool:
     of_gateway = "GATEWAY_NAME" in members and _OF_GATEWAY in members
     of_rest_api = "MODEL_NAME" in members and _OF_REST_API in members
-    return "REQUEST_ID" in members and (of_gateway or of_rest_api)
+    return ("REQUEST_ID" in members or "QUERY_ID" in members) and (of_gateway or of_rest_api)
 
 
 def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
     """A row of the gateway names the models of one request, and is a call for each; one of the REST API names one."""
+    if first(event.AGENT_ID, event.AGENT_NAME) is not None:
+        return
     if event.OPERATION_DETAILS is not None:
         yield from _of_gateway(event)
     elif text(event.MODEL_NAME) is not None:
@@ -94,7 +101,8 @@ def _of_rest_api(event: SnowflakeEvent) -> Call:
         count(kinds.cache_read_input, "TOKENS_GRANULAR.cache_read_input"),
         count(kinds.cache_write_input, "TOKENS_GRANULAR.cache_write_input"),
     )
-    return _call(event, text(event.MODEL_NAME) or "", tokens, without_cache=True)
+    credits = money(event.CREDITS if event.TOKEN_CREDITS is None else event.TOKEN_CREDITS, "CREDITS")
+    return _call(event, text(event.MODEL_NAME) or "", tokens, credits=credits, without_cache=True)
 
 
 def _call(
@@ -103,7 +111,7 @@ def _call(
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.REQUEST_ID),
+        request_id=first(event.REQUEST_ID, event.QUERY_ID),
         start_time=instant(event.START_TIME),
         end_time=instant(event.END_TIME),
         provider=NAME,
@@ -117,6 +125,8 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
+    if own_id is not None and text(event.REQUEST_ID) is None:  # a query may go on for hours, with a row for each
+        own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
 
 
@@ -136,7 +146,7 @@ FORMAT = ItemFormat(
     event=SnowflakeEvent,
     calls=calls,
     origins={
-        "request_id": "REQUEST_ID",
+        "request_id": "REQUEST_ID, else QUERY_ID",
         "start_time": "START_TIME",
         "end_time": "END_TIME",
         "provider": "the views are Snowflake's",

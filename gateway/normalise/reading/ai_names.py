@@ -69,6 +69,8 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
+    if name.isupper():  # a column of a database
+        name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 
 

@@ -23,6 +23,7 @@ from gateway.final_costs import puller as module
 from gateway.final_costs import waiting
 from gateway.final_costs.puller import FinalCostPuller, SellerState
 from gateway.intake.prices import PriceBook
+from spool.engines import POSTGRES, SQLITE
 from spool.identity import of_call
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.settings import SpoolSettings
@@ -32,6 +33,7 @@ from tests.integration.conftest import Serve
 from tests.integration.final_costs.seller import KEY, MadeUpSeller, generation
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import assert_books_balance, submission
+from tests.spool.postgres_cluster import Schema
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,12 +102,20 @@ class Installation:
         return books.get("amended", 0), books.get("amended_late", 0)
 
 
+on_every_engine = pytest.mark.parametrize("installation", [SQLITE, POSTGRES], indirect=True)
+
+
 @pytest_asyncio.fixture
-async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Installation]:
+async def installation(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Installation]:
     monkeypatch.setattr(module, "KEEP_EVERY_S", 0.0)
     clock, key = MovedClock(), tmp_path / "key"
     key.write_text(KEY)
     config = Config(data_dir=tmp_path / "data", spool=SpoolSettings(hold=10))
+    if getattr(request, "param", SQLITE) == POSTGRES:
+        schema: Schema = request.getfixturevalue("new_schema")()
+        config = replace(config, storage=schema.settings(tmp_path))
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(open_storage(config, clock=clock))
         found = Installation(storage, clock, config, stack)
@@ -120,6 +130,7 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
         yield found
 
 
+@on_every_engine
 async def test_a_cost_that_is_known_in_time_is_that_of_the_record(installation: Installation) -> None:
     """It is asked for once, and neither the owner nor the counts that the record has are changed."""
     await installation.tell(call(ID, installation.clock, user="ada"))
@@ -150,6 +161,7 @@ async def test_a_call_that_told_nothing_learns_what_it_used(installation: Instal
     )  # fmt: skip
 
 
+@on_every_engine
 async def test_a_cost_that_comes_late_is_counted_and_changes_nothing(installation: Installation) -> None:
     """What is closed stays; how much it would have been is shown."""
     await installation.tell(call(ID, installation.clock, estimated_cost="0.001", cost_source="estimated"))
@@ -206,6 +218,7 @@ async def test_clients_of_another_provider_may_call_through_a_seller(installatio
     assert [ID] == installation.openrouter.asked
 
 
+@on_every_engine
 async def test_a_restart_goes_on_where_it_was(installation: Installation) -> None:
     """Calls that came meanwhile are asked for, and no call from the beginning again."""
     clock, second = installation.clock, "gen-1790000001-AbCdEfGhIjKlMnOpQrSt"

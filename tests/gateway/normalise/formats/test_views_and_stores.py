@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import UNRECOGNISED_AI, Outcome
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import one, read
 from tests.gateway.normalise.outcomes import inferences
@@ -95,3 +95,34 @@ def test_the_kinds_of_snowflakes_rest_api_are_apart(as_text: bool) -> None:
         record.provider, record.input_tokens, record.cache_read_tokens, record.cache_write_tokens,
         record.output_tokens,
     )  # fmt: skip
+
+
+def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
+    """One for each hour in which the query ran; the same row again is the same call."""
+    row = {
+        "START_TIME": "2026-11-20 10:00:00Z", "FUNCTION_NAME": "AI_COMPLETE", "MODEL_NAME": "claude-sonnet-5",
+        "QUERY_ID": "01b2", "TOKENS": 1500, "TOKEN_CREDITS": 0.003, "TOKENS_GRANULAR": {"input": 1300, "output": 200},
+    }  # fmt: skip
+    record = one(None, row)
+    assert ("01b2", 1300, 200, "0.003", None) == (
+        record.request_id, record.input_tokens, record.output_tokens, record.tags["credits"], record.cost,
+    )  # fmt: skip
+    known, again, later = (
+        identities(read(None, each)) for each in (row, row, row | {"START_TIME": "2026-11-20 11:00Z"})
+    )
+    assert known == again != later
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"AGENT_NAME": "helper", "PARENT_REQUEST_ID": "r0", "MODEL_NAME": "m", "TOKENS_GRANULAR": {"input": 5}},
+        {"TOKENS_GRANULAR": {"claude-sonnet-5": {"input": 1300, "output": 200}}, "CREDITS": 0.003},
+    ],
+    ids=["an agent", "Cortex Code"],
+)
+def test_rows_of_snowflake_that_hold_sums_are_shown(said: dict[str, Any]) -> None:
+    """Each of their requests may have a row in another view."""
+    outcome = read("snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said})
+    assert ([], {UNRECOGNISED_AI: 1}) == (outcome.records, dict(outcome.ignored))
+    assert "TOKENS" in outcome.unrecognised[0]

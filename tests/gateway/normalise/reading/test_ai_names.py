@@ -18,6 +18,7 @@ MIB = 1 << 20
     [
         (b'{"tokens":5,"other":1}', ["tokens"]),
         (b'{"tokens":0,"total_tokens":null}', []),
+        (b'{"TOKENS":5,"TOKEN_CREDITS":0.1,"QUERY_ID":"q"}', ["TOKENS", "TOKEN_CREDITS"]),
         (b'{"usage":{"prompt_tokens":5}}', ["usage.prompt_tokens"]),
         (b'{"usage":{"prompt_tokens":"0"}}', []),
         (b'{"tokens":[' + b"1," * 40_000 + b"1]}", ["tokens"]),
