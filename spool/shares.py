@@ -27,6 +27,14 @@ class KeyShare(NamedTuple):
     key: str
     held: int
     most: int
+    gives_way: bool = False  # beyond it its oldest go, and nothing is refused
+
+
+class HeldByKey(NamedTuple):
+    """What waits of each key, by number and by bytes."""
+
+    items: Mapping[str, int] = {}
+    bytes: Mapping[str, int] = {}
 
 
 def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
@@ -36,6 +44,14 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
         share = (most - (total - own) + 1) // 2  # with so many it has as many as it leaves free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
+
+
+def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
+    """The key that has the most, so that its oldest go first, where nearly all is in use."""
+    total = sum(held.values())
+    key = max(held, key=lambda each: held[each], default="")
+    if key and total >= NEARLY_FULL * most:
+        yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
 
 def fullest_first(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.services import ReceiverServices
@@ -15,7 +15,7 @@ from spool.log.values import LogStats
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
 from spool.registry.shared import makers
-from spool.shares import KeyShare, nearly_full
+from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
 from spool.storage import Storage
 from spool.streams import StreamSize
 
@@ -49,8 +49,10 @@ def limits(
     ]
 
 
-async def shares(config: Config, devices: Iterable[Device], storage: Storage) -> list[KeyShare]:
-    """The keys that hold nearly what they may of what is one for all."""
+async def shares(
+    config: Config, devices: Iterable[Device], storage: Storage, waiting: Mapping[str, HeldByKey]
+) -> list[KeyShare]:
+    """The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of."""
     brought = Counter(storage.clusters.brought())
     brought[""] = len(storage.clusters) - brought.total()
     found = [
@@ -67,6 +69,9 @@ async def shares(config: Config, devices: Iterable[Device], storage: Storage) ->
         stream_bytes[stream.created_by] += stream.bytes
     found += nearly_full("spool.max_streams", streams, config.spool.max_streams)
     found += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
+    for of, one in waiting.items():
+        found += nearly_gives_way(f"spool.pending_items{of}", one.items, config.spool.pending_items)
+        found += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
         for limit, made in held.items():

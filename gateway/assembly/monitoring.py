@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
-from gateway.assembly.limits import limits, shares
+from gateway.assembly.limits import limits
 from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.gauges import gauges
@@ -91,7 +91,7 @@ def exposition(
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
             ],
-            shares=await shares(parts.config, devices.table.all(), storage),
+            shares=await parts.shares(),
             channels=await parts.channel_states(),
             now=parts.clock.now(),
         )

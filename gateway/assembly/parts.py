@@ -67,7 +67,7 @@ from spool.installation import derived
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
-from spool.shares import KeyShare
+from spool.shares import HeldByKey, KeyShare
 from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
@@ -114,6 +114,7 @@ class Assembler:
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
         self.sign_ins: ProviderSignIns | None = None
+        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
         self.workers: WorkerPool | None = None
 
     def emails(self, config: Config) -> Emails:
@@ -196,6 +197,7 @@ class Assembler:
             max_bytes=section.pending_bytes,
         )
         await counters.start(reports, hold_s=section.hold)
+        self.waiting.append((", counters", lambda: counters.held))
         intake = Intake(
             log,
             attribution=attribution,
@@ -217,6 +219,7 @@ class Assembler:
                 max_reports=section.pending_items,
                 max_bytes=section.pending_bytes,
             )
+            self.waiting.append(("", lambda: shared.held))
             alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
             return intake, shared, {name: partial(self.storage.leases.run, name, run) for name, run in alone.items()}
         merger = Merger(
@@ -227,6 +230,7 @@ class Assembler:
         )
         window = MergeWindow(reports, intake, self.clock, merger)
         await window.start()
+        self.waiting.append(("", lambda: window.held))
         background = {
             "merge window": window.run,
             "shadows": lambda: shadows.follow(log, hold_s=section.hold),
@@ -386,7 +390,7 @@ class Assembler:
             budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
             max_listed_records=lambda: self.config.server.max_listed_records,
             hold_s=lambda: self.config.spool.hold,
-            shares=self._shares,
+            shares=self.shares,
             allocation=lambda: self.config.allocation,
             mcp=lambda: self.config.mcp,
             reconciliation=lambda: self.config.reconciliation,
@@ -436,8 +440,10 @@ class Assembler:
     def deposits(self, attribution: Attribution) -> Deposits:
         return Deposits(self.storage.log, attribution, amount_of=self._amount_of)
 
-    async def _shares(self) -> Sequence[KeyShare]:
-        return await shares(self.config, self.devices.table.all(), self.storage)
+    async def shares(self) -> Sequence[KeyShare]:
+        """The keys that hold nearly what they may of what is one for all."""
+        waiting = {of: held() for of, held in self.waiting}
+        return await shares(self.config, self.devices.table.all(), self.storage, waiting)
 
     def _amount_of(self, event: UsageEvent) -> Decimal | None:
         return amount_of(self.config.upstream, event)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from spool.ledger.ordering import ordered
+from spool.turns.ordering import ordered
 
 Group = tuple[str | None, ...]
 

@@ -21,6 +21,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.partial_reports import PARTS, PartialReports, of_kind
 from spool.log.values import Receipt
+from spool.shares import HeldByKey
 from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
@@ -47,6 +48,11 @@ class MergeWindow:
     def waiting(self) -> int:
         """How many partial reports wait for the rest of their call."""
         return len(self._merger)
+
+    @property
+    def held(self) -> HeldByKey:
+        """The same by key."""
+        return self._merger.held
 
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
@@ -33,7 +34,7 @@ from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, Parti
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
-from spool.shares import fullest_first
+from spool.shares import NEARLY_FULL, HeldByKey, fullest_first
 from spool.turns.fair_turns import pause
 
 ATTEMPTS = 8  # then the sender repeats
@@ -69,6 +70,7 @@ class SharedMergeWindow:
         self._merger = partial(Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True)
         self._turns = Turns()  # what this process merges of one call, it merges in order of arrival
         self.waiting = 0  # when it was last counted
+        self.held = HeldByKey()  # then, if it was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """As `Intake.take`: returns when everything is durable; an error means that nothing was kept."""
@@ -120,8 +122,21 @@ class SharedMergeWindow:
                 break
             count += done
             self.waiting, size = await self._stored.count(PARTS)
+        is_nearly_full = self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
+        self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
         await self._forget(now - self._window_s)
         return count
+
+    async def _held_by_key(self, now: float) -> HeldByKey:
+        items, sizes = Counter[str](), Counter[str]()
+        waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
+        for place, report in enumerate(waiting, start=1):
+            if place % AT_ONCE == 0:
+                await pause()
+            key = key_that_sent(report)
+            items[key] += 1
+            sizes[key] += _size(report)
+        return HeldByKey(items, sizes)
 
     async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
         """What must make room: of the key that has the most waiting the oldest; no key pushes out another's."""

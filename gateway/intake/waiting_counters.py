@@ -30,7 +30,7 @@ from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialRep
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import fullest_first
+from spool.shares import HeldByKey, fullest_first
 
 LOOK_S = 5.0
 MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
@@ -120,6 +120,11 @@ class WaitingCounters:
     def __len__(self) -> int:
         """How many counters wait."""
         return self._items
+
+    @property
+    def held(self) -> HeldByKey:
+        """What waits of each key; of what several processes keep this one does not know all."""
+        return HeldByKey() if self._shared is not None else HeldByKey(self._queue_items, self._queue_bytes)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """

@@ -7,14 +7,15 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from spool.ledger import kept, money, ordering
+from spool.ledger import kept, money
 from spool.ledger.counting import state_of
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
-from spool.ledger.ordering import ordered
 from spool.ledger.periods import beginning, following
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
+from spool.turns.ordering import ordered
+from spool.turns.ordering import sums as column_sums
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
@@ -103,7 +104,7 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
         if each.name in _MONEY:
             sums[each.name] = money.text(sum(map(money.units, values)))
         elif each.name == "latency":
-            sums[each.name] = ordering.sums(values, len(LATENCY) - 1)
+            sums[each.name] = column_sums(values, len(LATENCY) - 1)
         elif each.name not in ("start", "group"):
             sums[each.name] = sum(values)
     return CostRow(start=start, group=group, **sums)

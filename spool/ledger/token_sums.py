@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spool.ledger.counting import period, state_of
-from spool.ledger.ordering import ordered
 from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, MONEY, Dimensions, Measures
+from spool.turns.ordering import ordered
 
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
 

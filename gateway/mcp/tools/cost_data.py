@@ -22,9 +22,9 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, p
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
-from spool.ledger.ordering import ordered
 from spool.ledger.queries import TOTAL, CostRow
 from spool.record import moment
+from spool.turns.ordering import ordered
 
 NAME = "get_cost_data"
 MAX_GROUPS = 3

@@ -15,8 +15,8 @@ from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
 from spool.ledger import money
-from spool.ledger.ordering import ordered
 from spool.ledger.queries import CostRow
+from spool.turns.ordering import ordered
 
 
 class ValuesQuestion(ToolInput):

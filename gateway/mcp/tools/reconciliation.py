@@ -22,7 +22,7 @@ from gateway.reconciliation.wording import day_text
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.ordering import ordered
+from spool.turns.ordering import ordered
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # of one provider

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from spool.ledger import money
-from spool.ledger.ordering import ordered
 from spool.ledger.queries import CostRow, Group
+from spool.turns.ordering import ordered
 
 MONEY = ("cost", "reported", "estimated", "saved")
 

@@ -27,13 +27,13 @@ from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger.costs import combined, cut, own_start, periods
 from spool.ledger.latency import percentile_ms
-from spool.ledger.ordering import ordered
 from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group, within
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import moment
 from spool.registry.texts import check_one_of
+from spool.turns.ordering import ordered
 
 SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}

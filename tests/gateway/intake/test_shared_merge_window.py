@@ -193,6 +193,9 @@ async def test_a_key_that_sends_too_many_pushes_out_its_own(max_reports: int, ma
         both.clock.move(1)
         await take(both.a, create(f"g-{number}", traceId=None))
     assert 0 < await both.b.release() < 6
+    held = both.b.held
+    assert (1, both.b.waiting - 1) == (held.items["bob"], held.items["alice"])
+    assert held.items.keys() == held.bytes.keys()
     await take(both.b, update("g-bob", traceId=None), bearer=BOB)
     whole = [record for record in await both.records() if record.input_tokens]
     assert [("gpt-4o-mini", 10)] == [(record.request_model, record.input_tokens) for record in whole]

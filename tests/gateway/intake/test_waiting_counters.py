@@ -448,6 +448,7 @@ def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
         assert "s0" in left
         assert "s4" not in left
         assert 10 - len(left) == await running.pending() == len(running.counters)
+        assert {BEARER.name: len(running.counters)} == running.counters.held.items
 
     run(test, Running(limits=limits))
 

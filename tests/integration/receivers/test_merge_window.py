@@ -28,10 +28,12 @@ from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt
 from spool.record import AI_TELEMETRY, Inference
+from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
+from spool.shares import KeyShare
 from spool.sqlite import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
-from tests.integration.conftest import BY_BOTH, Serving
+from tests.integration.conftest import BY_BOTH, Serve, Serving
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -101,6 +103,27 @@ async def test_two_requests_are_one_call(serving: Serving) -> None:
     (record,) = await serving.records()
     assert isinstance(record, Inference)
     assert ("gpt-4o-mini", 10, "u-1") == (record.request_model, record.input_tokens, record.user)
+
+
+async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serve) -> None:
+    """The operator hears of it before its oldest are put on record early; so it is with counters."""
+    limits = SpoolSettings(hold=0, pending_items=10, counter_wait=3600)
+    serving = await serve(config=Config(spool=limits))
+    shares = serving.app.services.operators.shares
+    keys = {name: await serving.make_key(name, scopes=[INGEST]) for name in ("chatty", "quiet")}
+
+    async def send(name: str, number: int) -> None:
+        answer = await serving.send(INGESTION, batch(create(f"{name}-{number}")), key=keys[name])
+        assert 207 == answer.status, answer.body
+
+    await send("quiet", 0)
+    for number in range(6):
+        await send("chatty", number)
+    assert [] == list(await shares())
+    await send("chatty", 6)
+    assert [KeyShare("spool.pending_items", "chatty", 7, 9, gives_way=True)] == list(await shares())
+    shown = (await serving.app.services.exposition.text()).decode()
+    assert 'tollhouse_limit_held_by_key{key="chatty",name="spool.pending_items"} 7.0' in shown
 
 
 async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -> None:

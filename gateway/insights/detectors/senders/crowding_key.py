@@ -18,11 +18,14 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 
 def _finding(share: KeyShare) -> Finding:
+    rule = "no key gets more than it leaves free for others"
+    if share.gives_way:
+        rule = "beyond, its oldest are put on record early, without what they wait for"
     return finding(
         NAME,
         (share.limit, share.key),
         title=f"The key {named(share.key)} nearly fills its share of {share.limit}",
-        seen=f"It holds {share.held} of the {share.most} that it may: no key gets more than it leaves free for others.",
+        seen=f"It holds {share.held} of the {share.most} that it may: {rule}.",
         advice=f"See whether it should make that many. If so, raise {share.limit} where that is a setting, or give a "
         "part of its senders a key of their own; if not, delete what it made, and disable the key.",
         category="keys",

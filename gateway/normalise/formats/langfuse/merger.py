@@ -44,7 +44,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
-from spool.shares import fullest_first
+from spool.shares import HeldByKey, fullest_first
 
 KEY_BYTES = 16
 STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
@@ -123,6 +123,10 @@ class Merger:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def held(self) -> HeldByKey:
+        return HeldByKey({name: len(kept) for name, kept in self._of_key.items()}, self._held_bytes)
 
     @property
     def is_over_full(self) -> bool:

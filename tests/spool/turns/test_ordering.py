@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from spool.ledger import ordering
-from spool.ledger.ordering import STEP, ordered, sums
+from spool.turns import ordering
+from spool.turns.ordering import STEP, ordered, sums
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 3 * STEP + 7])
