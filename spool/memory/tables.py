@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class MemoryTables:
-    """See `spool.sql.connection.SqlTransactions`. The tables that `prepare` makes are gone with this object."""
+    """See `spool.sql.connection.SqlTransactions`. What `prepare` makes goes with this object."""
 
     def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

@@ -15,7 +15,9 @@ from spool.sql.container_rows import FILE, FILES, SqlContainerRows, write_rows
 
 _LOCKED = f"{FILES} WHERE id IN :ids ORDER BY id FOR UPDATE"
 _LOCK_BOOKS = "SELECT term FROM {schema}.container_books ORDER BY kind, term FOR UPDATE"
-_KNOWN = "SELECT CAST(coalesce(sum(n - carried), 0) AS bigint) FROM {schema}.container_books WHERE term IN :terms"
+_KNOWN = """
+    SELECT CAST(coalesce(sum(n - carried), 0) AS bigint) FROM {schema}.container_books
+     WHERE term IN :terms"""
 
 
 class PostgresContainerRows(SqlContainerRows):
@@ -66,9 +68,9 @@ class PostgresContainerRows(SqlContainerRows):
                 if known > most:
                     raise TooManyFiles
 
-        # A sender hears that it is done, and may remove what it has: a standby has the row then, and with it the bytes,
-        # which were written before. What became of a file upstream is not asked for: were that lost, the same bytes
-        # would be sent again under the same name.
+        # A sender hears that it is done, and may remove what it has: a standby has the row then, and the bytes,
+        # which were written before. What became of a file upstream is not asked for: were that lost, the same
+        # bytes would be sent again under the same name.
         needs_standby = self._database.needs_standby and is_answered
         try:
             await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)

@@ -1,1 +1,1 @@
-"""Tables that both SQL engines keep alike, written once: an engine gives the connection, `connection.py` says how."""
+"""Tables that both SQL engines keep alike. `connection.py` says what an engine gives them."""

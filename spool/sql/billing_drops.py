@@ -13,7 +13,7 @@ from spool.record import BILLING_DATA, BillingDrop
 from spool.sql.columns import Columns
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
-from spool.sql.statements import upsert
+from spool.sql.statements import select, upsert
 
 _DROP = Columns(StoredDrop)
 _ADD_DROP = upsert("billing_drops", _DROP.names, "number")
@@ -26,7 +26,8 @@ _REMOVE_EMPTY = f"""
      WHERE {_OF_MONTH} AND number NOT IN (SELECT number FROM {{schema}}.billing_rows WHERE {_OF_MONTH})"""
 _RESIZE = f"""
     INSERT INTO {{schema}}.billing_months (connection, month, rows, bytes, stored, newest)
-    SELECT :connection, :month, coalesce(sum(rows), 0), coalesce(sum(bytes), 0), coalesce(sum(stored), 0), :newest
+    SELECT :connection, :month, coalesce(sum(rows), 0), coalesce(sum(bytes), 0), coalesce(sum(stored), 0),
+           :newest
       FROM {{schema}}.billing_rows WHERE {_OF_MONTH}
         ON CONFLICT (connection, month) DO UPDATE
        SET rows = excluded.rows, bytes = excluded.bytes, stored = excluded.stored, newest = excluded.newest"""
@@ -34,7 +35,8 @@ _SIZE = f"""
     SELECT CAST(coalesce(sum(rows), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint),
            CAST(coalesce(sum(length(body)), 0) + coalesce(max(bytes), 0) AS bigint)
       FROM {{schema}}.billing_rows WHERE {_OF_MONTH} AND hour NOT IN :hours"""
-_MONTH = f"SELECT hour, rows, bytes, body FROM {{schema}}.billing_rows WHERE {_OF_MONTH} ORDER BY hour, number"
+_ROWS = select("billing_rows", ("hour", "rows", "bytes", "body"))
+_MONTH = f"{_ROWS} WHERE {_OF_MONTH} ORDER BY hour, number"
 _HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
 _STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
@@ -47,6 +49,7 @@ _OLD = """
     SELECT connection, month FROM {schema}.billing_months WHERE month < :before
   ORDER BY month, connection LIMIT 1 {for_update}"""
 _TABLES = ("billing_rows", "billing_drops", "billing_months")
+_REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table in _TABLES]
 
 
 class SqlDropRows:
@@ -122,8 +125,8 @@ class SqlBillingDrops:
         def work(on: SqlConnection) -> int:
             found = on.all(months, **values)
             for connection, month in found:
-                for table in _TABLES:
-                    on.run(f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}", connection=connection, month=month)
+                for statement in _REMOVE_MONTH:
+                    on.run(statement, connection=connection, month=month)
             return len(found)
 
         removed = 0
@@ -139,7 +142,8 @@ def follow(connection: SqlConnection, plan: Plan) -> None:
     """What a commit's drops do to the months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
-        months = {(each.connection_id, each.month) for each in records if isinstance(each, BillingDrop) and each.month}
+        taken = [each for each in records if isinstance(each, BillingDrop)]
+        months = {(each.connection_id, each.month) for each in taken if each.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)
         drops.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)

@@ -10,7 +10,8 @@ from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.statements import select, upsert
 
 _HOUR = Columns(SentHour)
-_SENT = f"{select('billing_hours', _HOUR.names)} WHERE connection = :connection AND start >= :since AND start < :until"
+_HOURS = select("billing_hours", _HOUR.names)
+_SENT = f"{_HOURS} WHERE connection = :connection AND start >= :since AND start < :until"
 _PUT = upsert("billing_hours", ("connection", *_HOUR.names), "connection", "start")
 
 
@@ -28,8 +29,7 @@ class SqlBillingHours:
         return await self._transactions.read(work)
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Without asking for a standby: an hour of which that was lost is sent again, and replaces itself upstream."""
-        rows = [
-            {"connection": connection_id, **_HOUR.values(hour)} for hour in sorted(hours, key=lambda hour: hour.start)
-        ]
+        """Ask for no standby: an hour that is lost here is sent again, and replaces itself upstream."""
+        ordered = sorted(hours, key=lambda hour: hour.start)
+        rows = [{"connection": connection_id, **_HOUR.values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT, rows))

@@ -43,7 +43,8 @@ class SqlClusters:
         return [read(row) for row in rows]
 
     async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
-        await self._transactions.transaction(lambda connection: connection.run(PUT, **CLUSTER.values(cluster)))
+        values = CLUSTER.values(cluster)
+        await self._transactions.transaction(lambda connection: connection.run(PUT, **values))
 
     async def delete(self, id: str) -> None:
         await self._transactions.transaction(lambda connection: connection.run(DELETE, id=id))

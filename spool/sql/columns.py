@@ -1,4 +1,4 @@
-"""The columns of a table from the fields of its rows' class: names, values to write, and rows that were read."""
+"""The columns of a table, made from the fields of its rows' class."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ _FORGET = "DELETE FROM {schema}.container_files WHERE id IN :ids"
 _NAMED = f"{FILES} WHERE kind = :kind AND account = :account AND region = :region AND cluster = :cluster AND "
 _BOOK = """
     INSERT INTO {schema}.container_books AS book (kind, term, n, carried) VALUES (:kind, :term, :n, :carried)
-        ON CONFLICT (kind, term) DO UPDATE SET n = book.n + excluded.n, carried = book.carried + excluded.carried"""
+        ON CONFLICT (kind, term) DO UPDATE
+       SET n = book.n + excluded.n, carried = book.carried + excluded.carried"""
 _BOOKS = "SELECT kind, term, n, carried FROM {schema}.container_books"
 _COUNT = "SELECT kind, state, count(*) FROM {schema}.container_files GROUP BY kind, state"
 _DUE = "(state = 'uploaded' OR (asked AND kept))"
@@ -46,7 +47,7 @@ _HELD = f"""
            CAST(coalesce(sum(size) FILTER (WHERE kept AND {_DUE}), 0) AS bigint)
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
-_OF_CLUSTER = "account = CAST(:account AS text) AND region = CAST(:region AS text) AND cluster = CAST(:cluster AS text)"
+_OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
 _WHERE: Mapping[str, str] = {
     rows.DUE: f"kind = :kind AND {_DUE} AND not_before <= :now ORDER BY uploaded_at NULLS FIRST, id",
     rows.UNTOLD: "untold ORDER BY announced_at, id",
@@ -115,8 +116,8 @@ class SqlContainerRows:
 
     async def clusters(self) -> Sequence[ClusterFiles]:
         return [
-            ClusterFiles(identity=ClusterIdentity(account, region, name), waiting=waiting, bytes=size, newest=newest)
-            for account, region, name, waiting, size, newest in await self._all(_CLUSTERS)
+            ClusterFiles(identity=ClusterIdentity(*place), waiting=waiting, bytes=size, newest=newest)
+            for *place, waiting, size, newest in await self._all(_CLUSTERS)
         ]
 
     async def waiting(self) -> WaitingFiles:
@@ -125,10 +126,8 @@ class SqlContainerRows:
 
     async def held(self) -> Sequence[HeldFiles]:
         return [
-            HeldFiles(
-                identity=ClusterIdentity(account, region, name), key=key, open=n, bytes=size, waiting_bytes=waiting
-            )
-            for account, region, name, key, n, size, waiting in await self._all(_HELD)
+            HeldFiles(identity=ClusterIdentity(*place), key=key, open=n, bytes=size, waiting_bytes=waiting)
+            for *place, key, n, size, waiting in await self._all(_HELD)
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:

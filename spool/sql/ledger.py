@@ -1,4 +1,4 @@
-"""The ledger's rows as far as both SQL engines keep them alike: a sum's money and how values are asked for are not."""
+"""The ledger's rows, but for what the engines keep otherwise: money, and how values are asked for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class SqlLedgerRows(ABC):
     """
     Most of `spool.ledger.rows.LedgerRows`.
 
-    `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures, `shown` the expressions
-    that read them from `h`, and `_measures` makes measures of what these give.
+    `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures. `shown` are the
+    expressions that read them from `h`; `_measures` makes measures of what these give.
     """
 
     prefix: ClassVar = ""
@@ -63,7 +63,8 @@ class SqlLedgerRows(ABC):
         return [(Dimensions(*row[:_WIDTH]), self._measures(row[_WIDTH:])) for row in rows]
 
     def oldest_hour(self, since: int) -> int | None:
-        [start] = self._tables.one(f"SELECT min(start) FROM {self._of(HOUR_S)} WHERE start >= :since", since=since)
+        statement = f"SELECT min(start) FROM {self._of(HOUR_S)} WHERE start >= :since"
+        [start] = self._tables.one(statement, since=since)
         return None if start is None else int(start)
 
     def sum_up_day(self, day: int) -> None:
@@ -82,25 +83,23 @@ class SqlLedgerRows(ABC):
     def drop_hours(self, before: int) -> int:
         """The hours' periods become those of their days."""
         gone = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
-        periods = self._named("periods")
+        periods, old = self._named("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
-            f" SELECT :day, start / :day * :day, min(first) FROM {periods} WHERE width = :hour AND start < :before"
+            f" SELECT :day, start / :day * :day, min(first) FROM {periods} WHERE {old}"
             f" GROUP BY start / :day ON CONFLICT (width, start) DO UPDATE {_LOWEST}",
             day=DAY_S,
             hour=HOUR_S,
             before=before,
         )
-        self._tables.run(f"DELETE FROM {periods} WHERE width = :hour AND start < :before", hour=HOUR_S, before=before)
+        self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
         return gone
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
         rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
-        self._tables.run_each(
-            f"INSERT INTO {self._named('periods')} AS old (width, start, first) VALUES (:width, :start, :first)"
-            f" ON CONFLICT (width, start) DO UPDATE {_LOWEST}",
-            rows,
-        )
+        insert = f"INSERT INTO {self._named('periods')} AS old (width, start, first)"
+        values = "VALUES (:width, :start, :first)"
+        self._tables.run_each(f"{insert} {values} ON CONFLICT (width, start) DO UPDATE {_LOWEST}", rows)
 
     def forget_firsts(self) -> None:
         self._tables.run(f"UPDATE {self._named('periods')} SET first = 0, frozen = false")

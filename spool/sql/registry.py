@@ -21,7 +21,8 @@ from spool.sql.statements import insert, select, update, upsert
 
 _LEGACY_ACCESSED = "legacy_last_accessed"
 
-_KEY = Columns(Key, forms={"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}, without=("secrets",))
+_OF_KEY = {"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}
+_KEY = Columns(Key, forms=_OF_KEY, without=("secrets",))
 _OPERATOR = Columns(Operator)
 _SESSION = Columns(Session)
 _LINK = Columns(ConsoleLink)
@@ -37,7 +38,8 @@ _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
 # A clock that was moved back must not make a key look unused for longer than it is.
 _ACCESSED = """
-    UPDATE {schema}.keys SET last_accessed = :at WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
+    UPDATE {schema}.keys SET last_accessed = :at
+     WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
 _OPERATORS = select("operators", _OPERATOR.names)
 _PUT_OPERATOR = upsert("operators", _OPERATOR.names, "email")
 _SESSIONS = select("sessions", _SESSION.names)
@@ -49,7 +51,8 @@ _TAKE_LINK = f"DELETE FROM {{schema}}.links WHERE digest = :digest RETURNING {',
 _INSIGHTS = select("insights", _INSIGHT.names)
 _PUT_INSIGHT = upsert("insights", _INSIGHT.names, "id")
 _DELETE_FINDINGS = """
-    DELETE FROM {schema}.insights WHERE finding IS NOT NULL AND NOT present AND NOT touched AND found_at < :found_at"""
+    DELETE FROM {schema}.insights
+     WHERE finding IS NOT NULL AND NOT present AND NOT touched AND found_at < :found_at"""
 _COMMENTS = f"{select('comments', _COMMENT.names)} WHERE insight = :insight ORDER BY id"
 _ADD_COMMENT = f"{insert('comments', _COMMENT.names)} RETURNING id"
 _PUT_COMMENT = update("comments", ["text", "last_updated"], "id")
@@ -60,16 +63,16 @@ _PUT_DOCUMENT = upsert("documents", ("kind", "id", "body"), "kind", "id")
 # Nothing deletes from this table, so that the numbers have no gap.
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
-    VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit), :at, :actor, :address, :action, :target, :before,
-            :after)"""
+    VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
+            :at, :actor, :address, :action, :target, :before, :after)"""
 
 
 class SqlRegistryRows:
     """
     See `spool.registry.rows.RegistryRows`.
 
-    An engine that several processes share overrides `_tell` (what the others must hear of), `_lock_key`, `_check_actor`
-    and `_wrote`, all of which do nothing here; and `_new_id` where a table does not number its rows by itself.
+    An engine that several processes share overrides `_tell`, `_lock_key`, `_check_actor` and `_wrote`, which
+    do nothing here, and `_new_id` where a table does not number its rows by itself.
     """
 
     facts: ClassVar = "facts"
@@ -112,10 +115,11 @@ class SqlRegistryRows:
         self._run_each(_ACCESSED, [{"id": id, "at": at} for id, at in sorted(times.items())])
 
     def accesses(self, since: float) -> Mapping[int, float]:
-        return dict(self._all("SELECT id, last_accessed FROM {schema}.keys WHERE last_accessed >= :since", since=since))
+        statement = f"{select('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
+        return dict(self._all(statement, since=since))
 
     def legacy_accessed(self) -> float | None:
-        row = self._one(f"SELECT value FROM {{schema}}.{self.facts} WHERE name = :name", name=_LEGACY_ACCESSED)
+        row = self._one(f"{select(self.facts, ('value',))} WHERE name = :name", name=_LEGACY_ACCESSED)
         return float(row[0]) if row else None
 
     def note_legacy_access(self, at: float) -> None:

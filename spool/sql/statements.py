@@ -25,4 +25,5 @@ def upsert(table: str, names: Sequence[str], *key: str) -> str:
 def update(table: str, names: Sequence[str], *key: str) -> str:
     """The statement that writes these columns of the row with a key."""
     changed = ", ".join(f"{name} = :{name}" for name in names)
-    return f"UPDATE {{schema}}.{table} SET {changed} WHERE {' AND '.join(f'{name} = :{name}' for name in key)}"
+    equal = " AND ".join(f"{name} = :{name}" for name in key)
+    return f"UPDATE {{schema}}.{table} SET {changed} WHERE {equal}"

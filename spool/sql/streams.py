@@ -84,7 +84,8 @@ class SqlStreamRows:
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
         statement = f"{TOTALS} WHERE stream = :stream AND start_time = :start_time ORDER BY key"
-        return [TOTAL.read(row) for row in self._connection.all(statement, stream=stream, start_time=start_time)]
+        rows = self._connection.all(statement, stream=stream, start_time=start_time)
+        return [TOTAL.read(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
         self.total(stream, key)
@@ -133,14 +134,14 @@ class SqlStreams:
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
         within = self._within(stream, part)
         return await self._transactions.snapshot(
-            lambda connection: read_page(connection, "stream_totals", TOTAL.names, query, TOTAL.read, within=within)
+            lambda on: read_page(on, "stream_totals", TOTAL.names, query, TOTAL.read, within=within)
         )
 
     async def sizes(self) -> Sequence[StreamSize]:
         return await self._transactions.read(sizes)
 
     async def own(self, stream: str, key: str) -> None:
-        """Without asking for a standby: it says for whom a stream's room counts, and nothing leaves because of it."""
+        """Ask for no standby: it says for whom a stream's room counts, and nothing leaves because of it."""
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -169,9 +170,9 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     """
     Remove some of the oldest totals that may go; the newest start of them, 0 if none went.
 
-    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
-    once it starts before `old`, or when its key has nearly what it may hold. `settled`: what was changed before is in
-    the log no more.
+    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
+    about it: once it starts before `old`, or when its key has nearly what it may hold. What was changed before
+    `settled` is in the log no more.
     """
     found = sizes(connection)
     wanted = to_free(found, max_bytes)
@@ -179,7 +180,8 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     newest = 0
     for stream in found:
         excess = wanted.get(stream.name, 0)
-        for total in settled_totals(connection, stream.name, settled=settled, before=NEVER if excess else old):
+        before = NEVER if excess else old
+        for total in settled_totals(connection, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:
                 break
             excess -= size_of(total)

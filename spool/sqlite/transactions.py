@@ -43,7 +43,7 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """See `spool.sql.connection.SqlTransactions`. `what` is kept there, as an error says it: "billing hours"."""
+    """See `spool.sql.connection.SqlTransactions`. Errors say what is kept: "billing hours"."""
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -77,7 +77,7 @@ def _text(statement: str) -> tuple[str, Sequence[str]]:
 
 @cache
 def _of_rows(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
-    """A text whose parameters are places, which are bound faster than names, and what gives a row's values for them."""
+    """The text with places, which are bound faster than names, and what orders a row's values."""
     text, _ = _text(statement)
     names = _PARAMETER.findall(text)
     places = _PARAMETER.sub("?", text)

@@ -1,4 +1,4 @@
-"""The registry's rows where several processes share them: what the others must hear of, and whom a change waits for."""
+"""The registry's rows where several processes share them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PostgresRegistryRows(SqlRegistryRows):
     """
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
-    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`. `ends_keys`: a
-    secret may open no more, so that a commit that began before must be waited for. `shuts_key`: no secret of a key
-    opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed, of whatever table.
+    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
+    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
+    no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
     """
 
     facts = "registry_facts"
