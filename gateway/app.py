@@ -20,9 +20,10 @@ from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.handover import Predecessor
+from gateway.http.holders.installation import Reloaded, Urls
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import Reloaded, Services, Urls
+from gateway.http.services import Services
 from gateway.listeners import Listeners
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE, console_link
@@ -108,8 +109,8 @@ class App:
         try:
             await self._prepare_listeners()
             self._services = services = await self._open_when_there_is_room()
-            services.operators.reload = self.reload
-            services.operators.settings = self._settings
+            services.operators.installation.reload = self.reload
+            services.operators.installation.settings = self._settings
             self._stack.push_async_callback(self._supervisor.stop)
             for name, run in services.background.items():
                 self._supervisor.start(name, run())
@@ -172,10 +173,10 @@ class App:
     async def console_link(self, actor: Actor) -> str | None:
         """A link that signs in to the console once, as an admin; None while the registry is damaged."""
         services = self.services.operators
-        if services.registry is None:
+        if services.installation.registry is None:
             return None
-        secret = await services.registry.operators.link(role=ADMIN, actor=actor)
-        return console_link(services.urls().console, secret)
+        secret = await services.installation.registry.operators.link(role=ADMIN, actor=actor)
+        return console_link(services.installation.urls().console, secret)
 
     async def reload(self, actor: Actor) -> Reloaded:
         """

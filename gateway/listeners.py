@@ -84,7 +84,7 @@ class Listeners:
         turns = services.receivers.turns
         public = Listener(outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns)
         await self._start_http(HTTP, public, server.listen)
-        people = services.operators.connections
+        people = services.operators.installation.connections
         if operator_address is not None:
             inner = application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None

@@ -11,8 +11,8 @@ from gateway.addresses.application import operator_application
 from gateway.assembly.services import open_operator_services
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
+from gateway.http.holders.installation import Urls
 from gateway.http.listening.listener import operator_listen, uses_tls
-from gateway.http.services import Urls
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
 from spool.deliveries.values import RouteSpec

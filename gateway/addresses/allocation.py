@@ -26,7 +26,7 @@ _JOB = _JOBS + "/{job}"
 
 
 def _most_bytes(services: Services) -> int:
-    return services.operators.allocation().max_definition_bytes + allocation.SLACK_BYTES
+    return services.operators.money.allocation().max_definition_bytes + allocation.SLACK_BYTES
 
 
 _LIMIT = BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes)

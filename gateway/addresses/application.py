@@ -55,7 +55,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
     for row in ON_EVERY_LISTENER:
         add(row.path, unguarded(row, services))
     if for_operators:
-        version = services.operators.version
+        version = services.operators.installation.version
         make_document: Callable[[], bytes] = cache(partial(_document, version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
@@ -116,7 +116,7 @@ def operator_application(services: OperatorServices) -> web.Application:
         _add_area(app, area, partial(_add_for_operators, area, services))
 
     async def end_streams(_: web.Application) -> None:
-        services.event_streams.end()
+        services.installation.event_streams.end()
 
     app.on_shutdown.append(end_streams)
     return app

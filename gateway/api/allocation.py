@@ -36,9 +36,9 @@ from gateway.api.allocation_lists import (
 from gateway.api.managed import Answer, Asker, ManagedResource, asking_key
 from gateway.errors import Refusal
 from gateway.http.answers import json_response, respond
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
 from gateway.resources.declaration import stated
 from gateway.resources.namespaces import (
     NamespaceChanges,
@@ -121,32 +121,32 @@ def _faults_as_422(
 
 
 async def read_definition_versions(request: KeyRequest[None]) -> Result:
-    return await request.list(VERSIONS, version_rows(request.services.operators, place=request.http.path))
+    return await request.list(VERSIONS, version_rows(request.services.operators.money, place=request.http.path))
 
 
 async def read_definition_version(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    version = find_version(services, DEFAULT, request.word("version"))
+    money = request.services.operators.money
+    version = find_version(money, DEFAULT, request.word("version"))
     place = request.http.path.rpartition("/")[0]
-    return {"version": await with_text(services, version, uri=_uri(place, version))}
+    return {"version": await with_text(money, version, uri=_uri(place, version))}
 
 
 async def read_definition_text(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    version = find_version(services, DEFAULT, request.word("version"))
-    text = await services.require_registry().allocation.text(version)
+    money = request.services.operators.money
+    version = find_version(money, DEFAULT, request.word("version"))
+    text = await money.require_registry().allocation.text(version)
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
 @_faults_as_422
 async def create_definition_version(request: KeyRequest[bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
-    services, given = request.services.operators, request.http.query
+    money, given = request.services.operators.money, request.http.query
     is_dry, base, text = _flag(given.get("validate_only", "false")), base_of(given.get("base_version")), _text(request)
     if is_dry:
-        return {"version": await what_it_would_be(services, text, DEFAULT, request.actor)}
-    job, version = await services.require_publishing().publish(text, namespace=DEFAULT, base=base, actor=request.actor)
-    shown = shown_version(with_state(services, version, _uri(request.http.path, version)))
+        return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
+    job, version = await money.require_publishing().publish(text, namespace=DEFAULT, base=base, actor=request.actor)
+    shown = shown_version(with_state(money, version, _uri(request.http.path, version)))
     return {"version": {**shown, "border": dict(job.border)}}
 
 
@@ -165,20 +165,24 @@ async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
 
 
 async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
-    return namespace_rows(asking.services)
+    return namespace_rows(asking.services.money)
 
 
 async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
     table, name = asking.registry.allocation, given.id if given.name is None else given.name
     making = table.create_namespace(
-        given.id, name=name, description=given.description, most=asking.services.most(table.limit), actor=asking.actor
+        given.id,
+        name=name,
+        description=given.description,
+        most=asking.services.installation.most(table.limit),
+        actor=asking.actor,
     )
     return _shown(asking, await making)
 
 
 async def _show(asking: Asker, id: str) -> Answer:
     table = asking.registry.allocation
-    row = namespace_with_state(asking.services, table.get(id))
+    row = namespace_with_state(asking.services.money, table.get(id))
     text = await table.text(row.newest) if row.newest is not None else None
     return {"namespace": {**shown_namespace(row), "definition": text}}
 
@@ -193,7 +197,7 @@ async def _delete(asking: Asker, id: str) -> str:
 
 
 def _shown(asking: Asker, namespace: Namespace) -> Answer:
-    return {"namespace": shown_namespace(namespace_with_state(asking.services, namespace))}
+    return {"namespace": shown_namespace(namespace_with_state(asking.services.money, namespace))}
 
 
 NAMESPACE = ManagedResource(
@@ -211,25 +215,25 @@ async def create_namespaced_definition_async(request: KeyRequest[bytes]) -> Resu
 
 
 async def list_publish_jobs(request: KeyRequest[None]) -> Result:
-    return await request.list(PUBLISH_JOBS, job_rows(request.services.operators))
+    return await request.list(PUBLISH_JOBS, job_rows(request.services.operators.money))
 
 
 async def read_publish_job(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.require_registry().allocation
+    table = request.services.operators.money.require_registry().allocation
     return {"publish_job": shown_job(table.job(request.word("job")))}
 
 
 async def cancel_publish_job(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.require_registry().allocation
+    table = request.services.operators.money.require_registry().allocation
     return {"publish_job": shown_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
 # -- what operators share --------------------------------------------------------------------------------------------
 
 
-def find_version(services: OperatorServices, namespace: str, word: str) -> DefinitionVersion:
+def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
     """The version of a number or LATEST. NotThere if there is none."""
-    table = services.require_registry().allocation
+    table = money.require_registry().allocation
     table.check_namespace(namespace)
     if word == LATEST:
         newest = table.in_force().get(namespace)
@@ -240,28 +244,26 @@ def find_version(services: OperatorServices, namespace: str, word: str) -> Defin
     return table.version(namespace, int(word) if is_number else 0)
 
 
-async def with_text(services: OperatorServices, version: DefinitionVersion, uri: str | None = None) -> dict[str, Any]:
-    text = await services.require_registry().allocation.text(version)
-    return {**shown_version(with_state(services, version, uri)), "definition": text}
+async def with_text(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> dict[str, Any]:
+    text = await money.require_registry().allocation.text(version)
+    return {**shown_version(with_state(money, version, uri)), "definition": text}
 
 
-async def what_it_would_be(
-    services: OperatorServices, text: bytes, namespace: str, actor: Actor
-) -> Mapping[str, object]:
+async def what_it_would_be(money: MoneyServices, text: bytes, namespace: str, actor: Actor) -> Mapping[str, object]:
     """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
-    table = services.require_registry().allocation
+    table = money.require_registry().allocation
     table.check_namespace(namespace)
-    definition = await services.require_publishing().validated(text, namespace)
+    definition = await money.require_publishing().validated(text, namespace)
     would_be = DefinitionVersion(
         namespace=namespace,
         number=table.latest(namespace) + 1,
         dimensions=tuple(each.id for each in definition.dimensions),
         bytes=len(text),
-        created=services.clock.now(),
+        created=money.clock.now(),
         created_by=actor.name,
     )
-    told = shown(await border(services.ledger, sources_of(definition)))
-    return {**shown_version(with_state(services, would_be)), "border": told}
+    told = shown(await border(money.ledger, sources_of(definition)))
+    return {**shown_version(with_state(money, would_be)), "border": told}
 
 
 def base_of(text: str | None) -> int | None:
@@ -281,7 +283,7 @@ def check_definition(request: web.Request) -> None:
 
 async def _submit(request: KeyRequest[bytes], namespace: str) -> Result:
     base, text = base_of(request.http.query.get("base_version")), _text(request)
-    publishing = request.services.operators.require_publishing()
+    publishing = request.services.operators.money.require_publishing()
     return {
         "publish_job": shown_job(await publishing.submit(text, namespace=namespace, base=base, actor=request.actor))
     }

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.api.insight_lists import seconds
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.http.services import OperatorServices
 from gateway.resources.declaration import answer
 from gateway.resources.namespaces import NamespaceItem
 from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namespace, PublishJob
@@ -147,32 +147,32 @@ PUBLISH_JOBS: List[PublishJob] = List(
 )
 
 
-def with_state(services: OperatorServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
-    return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(services, version))
+def with_state(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
+    return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
 
 
 def version_rows(
-    services: OperatorServices, namespace: str | None = DEFAULT, *, place: str | None = None
+    money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
 ) -> MemoryRows[ShownVersion]:
     """The versions of a namespace, None for those of all. `place` is the path under which they have addresses."""
-    versions = services.require_registry().allocation.versions(namespace)
-    return MemoryRows([with_state(services, each, place and f"{place}/{each.number}/definition") for each in versions])
+    versions = money.require_registry().allocation.versions(namespace)
+    return MemoryRows([with_state(money, each, place and f"{place}/{each.number}/definition") for each in versions])
 
 
-def namespace_with_state(services: OperatorServices, namespace: Namespace) -> ShownNamespace:
-    newest = services.require_registry().allocation.in_force().get(namespace.id)
-    return ShownNamespace(namespace=namespace, newest=newest, broken=services.require_publishing().broken(namespace.id))
+def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
+    newest = money.require_registry().allocation.in_force().get(namespace.id)
+    return ShownNamespace(namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id))
 
 
-def namespace_rows(services: OperatorServices) -> MemoryRows[ShownNamespace]:
-    namespaces: Sequence[Namespace] = services.require_registry().allocation.all()
-    return MemoryRows([namespace_with_state(services, each) for each in namespaces])
+def namespace_rows(money: MoneyServices) -> MemoryRows[ShownNamespace]:
+    namespaces: Sequence[Namespace] = money.require_registry().allocation.all()
+    return MemoryRows([namespace_with_state(money, each) for each in namespaces])
 
 
-def job_rows(services: OperatorServices) -> MemoryRows[PublishJob]:
-    return MemoryRows(services.require_registry().allocation.jobs())
+def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
+    return MemoryRows(money.require_registry().allocation.jobs())
 
 
-def _is_in_force(services: OperatorServices, version: DefinitionVersion) -> bool:
-    newest = services.require_registry().allocation.in_force().get(version.namespace)
-    return newest == version and services.require_publishing().broken(version.namespace) is None
+def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
+    newest = money.require_registry().allocation.in_force().get(version.namespace)
+    return newest == version and money.require_publishing().broken(version.namespace) is None

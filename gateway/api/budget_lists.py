@@ -11,8 +11,8 @@ from gateway.budgets.expansion import CURRENT, FORECAST, forecast_text, percent_
 from gateway.budgets.figures import BudgetFigures, Spent, problem_of
 from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.http.services import OperatorServices
 from gateway.resources.budgets import AlertItem, BudgetItem, OwnerItem
 from gateway.resources.declaration import answer
 from gateway.schemas import TEXT, closed
@@ -171,37 +171,35 @@ ALERTS: List[AlertRow] = List(
 )
 
 
-def with_state(services: OperatorServices, budget: SpendBudget) -> ShownBudget:
-    view = services.require_registry().views.find(budget.view_id)
-    problem = problem_of(budget, view, services.ledger.dimensions())
-    evaluated = services.require_budgets().figures.get(budget.id)
+def with_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
+    view = money.require_registry().views.find(budget.view_id)
+    problem = problem_of(budget, view, money.ledger.dimensions())
+    evaluated = money.require_budgets().figures.get(budget.id)
     rules = rules_digest(budget, view)
     is_current = evaluated is not None and rules_digest(evaluated.budget, evaluated.view) == rules
     return ShownBudget(
         budget=budget,
         problem=problem,
         percent=_furthest(evaluated) if is_current else None,
-        per_label=services.ledger.label(budget.per),
+        per_label=money.ledger.label(budget.per),
     )
 
 
-def budget_rows(
-    services: OperatorServices, shows: Callable[[SpendBudget], bool] = lambda _: True
-) -> MemoryRows[ShownBudget]:
+def budget_rows(money: MoneyServices, shows: Callable[[SpendBudget], bool] = lambda _: True) -> MemoryRows[ShownBudget]:
     """The budgets that are shown."""
-    kept = services.require_registry().budgets.all()
-    return MemoryRows([with_state(services, budget) for budget in kept if shows(budget)])
+    kept = money.require_registry().budgets.all()
+    return MemoryRows([with_state(money, budget) for budget in kept if shows(budget)])
 
 
-async def owner_rows(services: OperatorServices, id: str) -> MemoryRows[OwnerRow]:
+async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     """NotThere if there is no such budget. None while it has a problem."""
-    figures = await fresh(services, id)
+    figures = await fresh(money, id)
     if not figures.periods:
         return MemoryRows([])
     budget, running = figures.budget, figures.periods[0]
     fired = {
         owner: [alert.percent for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
-        for period in await alerts_of_now(services, budget)
+        for period in await alerts_of_now(money, budget)
         if period.first_day == running.period.first_day
         for owner, alerts in period.owners.items()
     }
@@ -231,22 +229,22 @@ def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
     )
 
 
-async def alerts_of_now(services: OperatorServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
+async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
     """Those of periods that were judged by the rules and the view as they are: others are about other calls."""
-    registry = services.require_registry()
+    registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]
 
 
-async def fresh(services: OperatorServices, id: str) -> BudgetFigures:
+async def fresh(money: MoneyServices, id: str) -> BudgetFigures:
     """The figures of a budget now; NotThere if there is none."""
-    registry = services.require_registry()
+    registry = money.require_registry()
     budget = registry.budgets.get(id)
-    return await evaluator(services).books().figures(budget, registry.views.find(budget.view_id))
+    return await evaluator(money).books().figures(budget, registry.views.find(budget.view_id))
 
 
-def evaluator(services: OperatorServices) -> BudgetEvaluator:
-    return services.require_budgets()
+def evaluator(money: MoneyServices) -> BudgetEvaluator:
+    return money.require_budgets()
 
 
 def _furthest(figures: BudgetFigures | None) -> int | None:

@@ -25,9 +25,9 @@ from gateway.api.costs import moment
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.budgets.expansion import EXPANSIONS, expanded
 from gateway.errors import Refusal
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
 from gateway.resources.budgets import BudgetChanges, BudgetItem, NewBudget, OneBudget, PlannedLimits, Silence
 from gateway.resources.declaration import stated
 from spool.errors import Invalid, NotThere, SpoolError
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 async def _rows(asking: Asker) -> MemoryRows[ShownBudget]:
     sees = await asking.sees()
-    return budget_rows(asking.services, sees.budget)
+    return budget_rows(asking.services.money, sees.budget)
 
 
 async def _create(asking: Asker, given: NewBudget) -> Answer:
@@ -48,8 +48,8 @@ async def _create(asking: Asker, given: NewBudget) -> Answer:
     draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
     asking.registry.notices.check_channels("channels", draft.channels)
     known, table = await asking.known(), asking.registry.budgets
-    most = asking.services.most(table.limit)
-    return await _made(asking.services, await table.create(draft, known=known, most=most, actor=asking.actor))
+    most = asking.services.installation.most(table.limit)
+    return await _made(asking.services.money, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -57,8 +57,8 @@ async def _show(asking: Asker, id: str) -> Answer:
     wanted = frozenset(asking.http.query.getall("expand", []))
     if not wanted <= set(EXPANSIONS):
         raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-    shown = shown_budget(with_state(asking.services, budget))
-    return {"budget": {**shown, **await _expanded(asking.services, id, wanted)}}
+    shown = shown_budget(with_state(asking.services.money, budget))
+    return {"budget": {**shown, **await _expanded(asking.services.money, id, wanted)}}
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
@@ -69,14 +69,14 @@ async def _change(asking: Asker, id: str, given: Any) -> Answer:
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = await asking.known()
     changing = registry.budgets.change(id, values, version=given.version, known=known, actor=asking.actor)
-    return await _made(asking.services, await changing)
+    return await _made(asking.services.money, await changing)
 
 
 async def _delete(asking: Asker, id: str) -> str:
     budget = await _budget(asking, id)
     asking.check_confirmed(budget.name, "name of the budget")
     await asking.registry.budgets.delete(id, actor=asking.actor)
-    await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
+    await _evaluate(asking.services.money, asking.services.money.require_budgets().evaluate_soon())
     return id
 
 
@@ -84,7 +84,7 @@ async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
     """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
     wanted = frozenset(page["filtering"]["current"].get("expand", ()))
     for item in page["budgets"]:
-        item.update(await _expanded(asking.services, item["id"], wanted))
+        item.update(await _expanded(asking.services.money, item["id"], wanted))
     return page
 
 
@@ -110,32 +110,32 @@ BUDGET = ManagedResource(
 
 async def read_budget_owners(request: KeyRequest[None]) -> Result:
     id = request.word("budget_id")
-    page = await request.list(OWNERS, await owner_rows(request.services.operators, id))
+    page = await request.list(OWNERS, await owner_rows(request.services.operators.money, id))
     return {"budget": {"id": id}, **page}
 
 
 async def read_budget_alerts(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.require_registry().budgets
+    table = request.services.operators.money.require_registry().budgets
     id = table.get(request.word("budget_id")).id
     page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
     return {"budget": {"id": id}, **page}
 
 
-async def _expanded(services: OperatorServices, id: str, wanted: frozenset[str]) -> dict[str, object]:
-    return await expanded(services.require_budgets().books(), await fresh(services, id), wanted) if wanted else {}
+async def _expanded(money: MoneyServices, id: str, wanted: frozenset[str]) -> dict[str, object]:
+    return await expanded(money.require_budgets().books(), await fresh(money, id), wanted) if wanted else {}
 
 
-async def _made(services: OperatorServices, budget: SpendBudget) -> Answer:
+async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
     """Evaluate it at once, so that the answer can say what is past already."""
     past: list[int] | None = None
-    if await _evaluate(services, services.require_budgets().evaluate_one(budget)):
-        periods = await alerts_of_now(services, budget)
+    if await _evaluate(money, money.require_budgets().evaluate_one(budget)):
+        periods = await alerts_of_now(money, budget)
         alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
         past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
-    return {"budget": shown_budget(with_state(services, budget)), "already_past": past}
+    return {"budget": shown_budget(with_state(money, budget)), "already_past": past}
 
 
-async def _evaluate(services: OperatorServices, evaluation: Awaitable[bool | None]) -> bool:
+async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
     Whether it was evaluated. The change is kept already: a disk that is full now must not make it look refused.
     """
@@ -143,7 +143,7 @@ async def _evaluate(services: OperatorServices, evaluation: Awaitable[bool | Non
         return bool(await evaluation)
     except SpoolError:
         _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
-        services.require_budgets().wake()
+        money.require_budgets().wake()
         return False
 
 

@@ -20,9 +20,9 @@ import orjson
 from gateway.api.measures import ANSWERED, REFUSED, USAGE, USAGE_AMOUNT, amount, needed, units
 from gateway.api.views import within_view
 from gateway.errors import Refusal
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
 from gateway.schemas import OBJECT, TEXT, array
 from spool import record
 from spool.errors import NotKept
@@ -79,7 +79,7 @@ async def read_costs(request: KeyRequest[None]) -> Result:
     for name in request.http.query.getall("cost_type", ()):
         if name in REFUSED:
             raise _wrong(f"cost_type {name} is not answered: {REFUSED[name]}")
-    rows = _Rows(request.services.operators)
+    rows = _Rows(request.services.operators.money)
     answer = await request.list(cost_list(request.services.storage.ledger.dimensions()), rows)
     return {**answer, **rows.beside}
 
@@ -153,10 +153,10 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
 class _Rows:
     """The rows of the costs that a request asks for."""
 
-    def __init__(self, services: OperatorServices) -> None:
+    def __init__(self, money: MoneyServices) -> None:
         self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
-        self._services = services
-        self._ledger = services.ledger
+        self._money = money
+        self._ledger = money.ledger
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
         asked = dict(wanted.filters)
@@ -192,14 +192,14 @@ class _Rows:
         end = asked.get("end_date")
         query = CostQuery(
             since=moment("start_date", asked["start_date"][0]),
-            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._services.clock.now()),
+            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._money.clock.now()),
             granularity=asked.get("granularity", ("daily",))[0],
             group_by=asked.get("group_by", ()),
             include=include,
             exclude=exclude,
         )
         check_span(query)
-        return within_view(self._services, query, asked["view"][0]) if "view" in asked else query
+        return within_view(self._money, query, asked["view"][0]) if "view" in asked else query
 
 
 def moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:

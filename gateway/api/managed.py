@@ -50,7 +50,7 @@ class Asker:
     @property
     def registry(self) -> Registry:
         """The registry. Refusal 503 with the reason while it cannot be read."""
-        return self.services.require_registry()
+        return self.services.installation.require_registry()
 
     def check_confirmed(self, text: str, what: str) -> None:
         """Invalid unless a person confirms a deletion with `text`."""
@@ -63,7 +63,7 @@ def asking_key(request: KeyRequest[Any]) -> Asker:
     services = request.services.operators
 
     async def known() -> Collection[str]:
-        return services.ledger.dimensions()
+        return services.money.ledger.dimensions()
 
     return Asker(services=services, actor=request.actor, http=request.http, known=known)
 

@@ -28,8 +28,8 @@ from gateway.api.recommendation_lists import (
     type_rows,
 )
 from gateway.errors import Refusal
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME
@@ -85,9 +85,9 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def list_recommendations(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    listed = recommendation_list(services.ledger.own_dimensions())
-    return await request.list(listed, await recommendation_rows(services.require_registry()))
+    money = request.services.operators.money
+    listed = recommendation_list(money.ledger.own_dimensions())
+    return await request.list(listed, await recommendation_rows(money.require_registry()))
 
 
 async def get_recommendation(request: KeyRequest[None]) -> Result:
@@ -115,9 +115,9 @@ async def update_recommendation_type(request: KeyRequest[TypeChanges]) -> Result
 
 
 async def get_available_dimensions(request: KeyRequest[None]) -> Result:
-    services = request.services.operators
-    kept = await services.require_registry().recommendations.all()
-    rows = dimension_rows(kept, services.ledger.own_dimensions())
+    money = request.services.operators.money
+    kept = await money.require_registry().recommendations.all()
+    rows = dimension_rows(kept, money.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
@@ -148,10 +148,10 @@ async def delete_comment(request: KeyRequest[None]) -> Result:
 
 
 async def check(request: KeyRequest[SavingsCheck]) -> Result:
-    services = request.services.operators
-    if services.require_adviser().is_busy:
+    money = request.services.operators.money
+    if money.require_adviser().is_busy:
         raise Refusal(429, "busy", "Savings are being looked for; one look at a time.", retry_after_s=BUSY_S)
-    return await check_savings(services, request.body)
+    return await check_savings(money, request.body)
 
 
 async def change_recommendations(
@@ -194,13 +194,13 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
     return {"comments": [shown_recommendation_comment(comment) for comment in added]}
 
 
-async def check_savings(services: OperatorServices, given: SavingsCheck, may_see: Chosen = lambda _: True) -> Result:
+async def check_savings(money: MoneyServices, given: SavingsCheck, may_see: Chosen = lambda _: True) -> Result:
     """How many savings a look at calls that one may see would find now, and of how much, by type; nothing is kept."""
     if given.type is not None:
         check_type(given.type)
-    filters = _checked_filter(given.filter, services.ledger.own_dimensions())
+    filters = _checked_filter(given.filter, money.ledger.own_dimensions())
     try:
-        found = await services.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
+        found = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(503, "unavailable", "The price card cannot be read; the operator finds why in the log.") from None
     amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in found.savings]
@@ -246,4 +246,4 @@ def _shown_type(name: str, settings: TypeSettings) -> Result:
 
 
 def _registry(request: KeyRequest[Any]) -> Registry:
-    return request.services.operators.require_registry()
+    return request.services.operators.money.require_registry()

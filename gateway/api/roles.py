@@ -7,9 +7,9 @@ from typing import Any
 
 from gateway.api.insight_lists import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import OperatorServices
 from gateway.resources.declaration import answer, stated
 from gateway.resources.roles import FilterOfRole, NewRole, OneRole, PermissionSetItem, RoleChanges, RoleItem
 from spool.registry.permission_sets import PERMISSION_SETS, PermissionSet
@@ -81,11 +81,11 @@ PERMISSION_SET_LIST: List[PermissionSet] = List(
 
 
 async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
-    return MemoryRows([_with_state(asking.services, role) for role in asking.registry.roles.all()])
+    return MemoryRows([_with_state(asking.services.money, role) for role in asking.registry.roles.all()])
 
 
 async def _create(asking: Asker, given: NewRole) -> Answer:
-    known, limits = await asking.known(), asking.services.role_limits()
+    known, limits = await asking.known(), asking.services.people.role_limits()
     creating = asking.registry.roles.create(
         draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
     )
@@ -97,7 +97,7 @@ async def _show(asking: Asker, word: str) -> Answer:
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    id, known, limits = _role(asking, word).id, await asking.known(), asking.services.role_limits()
+    id, known, limits = _role(asking, word).id, await asking.known(), asking.services.people.role_limits()
     changing = asking.registry.roles.change(
         id,
         _fields(given),
@@ -142,11 +142,11 @@ def draft_of(given: NewRole) -> RoleDraft:
 
 
 def _shown(asking: Asker, role: Role) -> Answer:
-    return {"role": shown_role(_with_state(asking.services, role))}
+    return {"role": shown_role(_with_state(asking.services.money, role))}
 
 
-def _with_state(services: OperatorServices, role: Role) -> ShownRole:
-    return ShownRole(role, role.broken(services.ledger.dimensions()))
+def _with_state(money: MoneyServices, role: Role) -> ShownRole:
+    return ShownRole(role, role.broken(money.ledger.dimensions()))
 
 
 def _fields(given: Any) -> dict[str, Any]:

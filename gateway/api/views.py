@@ -17,8 +17,8 @@ from gateway.api.insight_lists import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.visible import Visible
 from gateway.errors import Refusal
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.http.services import OperatorServices
 from gateway.resources.declaration import answer, stated
 from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.errors import NotThere
@@ -68,27 +68,29 @@ VIEWS: List[ShownView] = List(
 
 async def _rows(asking: Asker) -> MemoryRows[ShownView]:
     sees = await asking.sees()
-    return view_rows(asking.services, sees.view)
+    return view_rows(asking.services.money, sees.view)
 
 
 async def _create(asking: Asker, given: NewView) -> Answer:
     (await asking.sees()).check_filter(given.filter)
-    services, draft = asking.services, ViewDraft(**_fields(asking.services, given))
+    money = asking.services.money
+    draft = ViewDraft(**_fields(money, given))
     table, known = asking.registry.views, await asking.known()
-    return _shown(services, await table.create(draft, known=known, most=services.most(table.limit), actor=asking.actor))
+    most = asking.services.installation.most(table.limit)
+    return _shown(money, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, word: str) -> Answer:
-    return _shown(asking.services, await _view(asking, word))
+    return _shown(asking.services.money, await _view(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    id, services = (await _view(asking, word)).id, asking.services
+    id, money = (await _view(asking, word)).id, asking.services.money
     if given.filter is not UNSET:
         (await asking.sees()).check_filter(given.filter)
-    known, fields = await asking.known(), _fields(services, given)
+    known, fields = await asking.known(), _fields(money, given)
     changing = asking.registry.views.change(id, fields, version=given.version, known=known, actor=asking.actor)
-    return _shown(services, await changing)
+    return _shown(money, await changing)
 
 
 async def _delete(asking: Asker, word: str) -> str:
@@ -116,46 +118,46 @@ def view_of(find: Callable[[str], View], sees: Visible, word: str) -> View:
     return view
 
 
-def view_rows(services: OperatorServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
-    kept = services.require_registry().views.all()
-    return MemoryRows([_with_state(services, view) for view in kept if shows(view)])
+def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
+    kept = money.require_registry().views.all()
+    return MemoryRows([_with_state(money, view) for view in kept if shows(view)])
 
 
-def within_view(services: OperatorServices, query: CostQuery, word: str) -> CostQuery:
+def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
     """The question inside a view, named as for `usable_view`."""
-    view = usable_view(services, word)
+    view = usable_view(money, word)
     return within(query, include=view.include, exclude=view.exclude)
 
 
-def usable_view(services: OperatorServices, word: str) -> View:
+def usable_view(money: MoneyServices, word: str) -> View:
     """The view of an id or a name. Refusal 400 for one that is unknown or broken."""
     try:
-        view = services.require_registry().views.find_any(word)
+        view = money.require_registry().views.find_any(word)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(services, view)
+    return check_usable(money, view)
 
 
 def unknown_view(error: NotThere) -> Refusal:
     return Refusal(400, "invalid_parameter", f"view: {error}")
 
 
-def check_usable(services: OperatorServices, view: View) -> View:
+def check_usable(money: MoneyServices, view: View) -> View:
     """The view itself. Refusal 400 for a broken one."""
-    if reason := view.broken(services.ledger.dimensions()):
+    if reason := view.broken(money.ledger.dimensions()):
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
     return view
 
 
-def _shown(services: OperatorServices, view: View) -> Answer:
-    return {"view": shown_view(_with_state(services, view))}
+def _shown(money: MoneyServices, view: View) -> Answer:
+    return {"view": shown_view(_with_state(money, view))}
 
 
-def _with_state(services: OperatorServices, view: View) -> ShownView:
-    return ShownView(view, view.broken(services.ledger.dimensions()))
+def _with_state(money: MoneyServices, view: View) -> ShownView:
+    return ShownView(view, view.broken(money.ledger.dimensions()))
 
 
-def _fields(services: OperatorServices, given: Any) -> dict[str, Any]:
+def _fields(money: MoneyServices, given: Any) -> dict[str, Any]:
     """By the names of a draft, what is stated. Invalid for a channel that the configuration does not have."""
     found = stated(
         given,
@@ -164,7 +166,7 @@ def _fields(services: OperatorServices, given: Any) -> dict[str, Any]:
         anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
     )
     if "connections" in found:
-        services.require_registry().notices.check_channels("connections.notify", found["connections"].notify)
+        money.require_registry().notices.check_channels("connections.notify", found["connections"].notify)
     return found
 
 

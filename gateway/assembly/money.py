@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.first_use import Once
-from gateway.http.services import Urls
+from gateway.http.holders.installation import Urls
 from gateway.intake.prices import PriceBook
 from gateway.mounts import page_link
 from spool.clock import Clock

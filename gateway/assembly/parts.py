@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.upstream import UpstreamContext
@@ -21,29 +20,25 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.billing_validation import BillingValidation
 from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
-from exporters.service.events import amount_of, is_unmapped, sent_as
+from exporters.service.events import amount_of as event_amount
 from exporters.service.upstream_client import UpstreamClient, client_of
-from gateway.assembly.limits import role_limits, shares
-from gateway.assembly.money import adviser, budget_evaluator, reconciler
+from gateway.assembly.limits import shares
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.digests import digests
-from gateway.configuration.in_effect import in_effect
 from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.secret_file import signing_secret
-from gateway.configuration.sections import Config, ConfigError, OidcSettings, PriceSettings, split_address
+from gateway.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.first_use import Once
 from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.listening.connections import Connections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.listening.listener import operator_listen
 from gateway.http.receiving import ReceivingSlots
-from gateway.http.services import Background, OperatorServices, ReceiverServices, Urls
+from gateway.http.services import Background, ReceiverServices
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate
 from gateway.intake.deposits import Deposits
@@ -73,8 +68,6 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
-    from gateway.final_costs.puller import FinalCostPuller
-    from gateway.statements.puller import StatementPuller
     from gateway.workers.pool import WorkerPool
 
 
@@ -339,114 +332,19 @@ class Assembler:
         await routes.start()
         return routes
 
-    def operator_services(
-        self,
-        access: Access,
-        billing: BillingSync,
-        routes: Forwarder,
-        *,
-        version: str,
-        urls: Callable[[], Urls],
-        intake: Intake | None = None,
-    ) -> OperatorServices:
-        config, storage = self.config, self.storage
-        host, _ = split_address(operator_listen(config.server) or config.server.listen)
-
-        def prices() -> PriceBook:
-            return PriceBook.load(self.config.prices) if intake is None else intake.prices
-
-        return OperatorServices(
-            log=storage.log,
-            deliveries=storage.deliveries,
-            streams=storage.streams,
-            billing=billing,
-            billing_connections=self.billing_connections,
-            registry=storage.registry,
-            registry_problem=storage.registry_problem,
-            access=access,
-            clock=self.clock,
-            secret=storage.secret,
-            version=version,
-            hosts=frozenset({host, *console_hosts(config.oidc)}),
-            urls=urls,
-            wake=lambda _: routes.poke(),
-            devices=self.devices,
-            clusters=self.clusters,
-            syncs=routes.syncs,
-            leases=storage.leases,
-            database=storage.health,
-            ledger=storage.ledger,
-            prices=lambda: PriceBook.load(self.config.prices),
-            events_sent_as=lambda type: sent_as(self.config.upstream, type),
-            is_unmapped=lambda type: is_unmapped(self.config.upstream, type),
-            event_amount=self._amount_of,
-            budget=self.budget,
-            connections=self.operator_connections,
-            event_streams=self.event_streams,
-            settings=lambda: tuple(in_effect(self.config)),
-            answers=lambda: self.config.answers,
-            most=lambda limit: self.config.most(limit),
-            role_limits=lambda: role_limits(self.config.roles),
-            budgets=budget_evaluator(storage, self.clock, lambda: self.config, urls),
-            max_listed_records=lambda: self.config.server.max_listed_records,
-            hold_s=lambda: self.config.spool.hold,
-            shares=self.shares,
-            allocation=lambda: self.config.allocation,
-            mcp=lambda: self.config.mcp,
-            reconciliation=lambda: self.config.reconciliation,
-            statement_puller=self._statement_puller(),
-            final_costs=self._final_costs(prices),
-            partial_reports=storage.partial_reports,
-            adviser=adviser(storage, self.clock, lambda: self.config),
-            reconciler=reconciler(storage, self.clock, lambda: self.config),
-            copy=storage.copy,
-            container_files=storage.container_files,
-            channels=self.channel_states,
-            oidc=self.sign_ins,
-            is_behind_tls=is_behind_tls(config),
-        )
-
-    def _final_costs(self, prices: Callable[[], PriceBook]) -> Once[FinalCostPuller] | None:
-        """None while the registry, which keeps what is asked for, is damaged."""
-        storage, registry = self.storage, self.storage.registry
-        if registry is None:
-            return None
-
-        def make() -> FinalCostPuller:
-            from gateway.assembly.final_costs import final_cost_puller
-
-            return final_cost_puller(
-                storage.log, registry.statements, self.clock, lambda: self.config, self.stack, prices
-            )
-
-        return Once(make)
-
-    def _statement_puller(self) -> Once[StatementPuller] | None:
-        """None while the registry, which keeps statements, is damaged."""
-        registry = self.storage.registry
-        if registry is None:
-            return None
-
-        def make() -> StatementPuller:
-            from gateway.assembly.statements import statement_puller
-
-            return statement_puller(registry.statements, self.clock, lambda: self.config, self.stack)
-
-        return Once(make)
-
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.states() if self.notifier is not None else ()
 
     def deposits(self, attribution: Attribution) -> Deposits:
-        return Deposits(self.storage.log, attribution, amount_of=self._amount_of)
+        return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
 
     async def shares(self) -> Sequence[KeyShare]:
         """The keys that hold nearly what they may of what is one for all."""
         waiting = {of: held() for of, held in self.waiting}
         return await shares(self.config, self.devices.table.all(), self.storage, waiting)
 
-    def _amount_of(self, event: UsageEvent) -> Decimal | None:
-        return amount_of(self.config.upstream, event)
+    def amount_of(self, event: UsageEvent) -> Decimal | None:
+        return event_amount(self.config.upstream, event)
 
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
@@ -457,17 +355,6 @@ class Assembler:
             book=self.storage.book,
             clock=self.clock,
         )
-
-
-def is_behind_tls(config: Config) -> bool:
-    """Whether the configuration says that browsers speak https to a proxy in front of the console."""
-    return config.server.operator_plaintext or config.oidc.console.startswith("https:")
-
-
-def console_hosts(settings: OidcSettings) -> Sequence[str]:
-    """The name under which people come back from the provider."""
-    host = urlsplit(settings.console).hostname if settings.issuer else None
-    return (host,) if host else ()
 
 
 def price_book(section: PriceSettings) -> PriceBook:

@@ -22,8 +22,9 @@ from gateway.configuration.changes import ConfigChange, change
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
 from gateway.configuration.sections import Config, ConfigError
+from gateway.http.holders.installation import Reloaded
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import OperatorServices, ReceiverServices, Reloaded
+from gateway.http.services import OperatorServices, ReceiverServices
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -133,13 +134,13 @@ class Reload:
         self.intake.prices = prepared.prices
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
-        self.operators.billing_connections.configure(
+        self.operators.money.billing_connections.configure(
             config.billing,
             configured=config.upstream.connection_id,
             validate=self.assembler.drop_validation(config),
         )
         if not self.is_agent:
-            await self.operators.billing_connections.establish()
+            await self.operators.money.billing_connections.establish()
         self.assembler.devices.configure(config.devices, self.assembler.emails(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)
@@ -147,7 +148,7 @@ class Reload:
         self.receivers.min_upload_rate = config.server.min_upload_rate
         self.receivers.signing_secret = prepared.signing
         if isinstance(billing, BillingSync):
-            self.operators.billing = billing
+            self.operators.money.billing = billing
         self.telemetry.configure(config.telemetry)
         if self.assembler.notifier is not None:
             self.assembler.notifier.configure(config.notify)
@@ -155,7 +156,7 @@ class Reload:
             logs.configure(config.log.level, lines_per_minute=config.log.lines_per_minute)
 
     async def _audit(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
-        registry = self.operators.registry
+        registry = self.operators.installation.registry
         if registry is not None:
             await registry.note(actor, action, "configuration", after=after)
 

@@ -16,16 +16,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
+from exporters.service.billing_sync import BillingSync
 from gateway.assembly import monitoring
+from gateway.assembly.holders.assistants import assistant_services
+from gateway.assembly.holders.installation import installation_services
+from gateway.assembly.holders.money import money_services
+from gateway.assembly.holders.people import people_services
+from gateway.assembly.holders.senders import sender_services
+from gateway.assembly.holders.spool import spool_services
 from gateway.assembly.parts import Assembler
 from gateway.assembly.reload import Reload
 from gateway.assembly.storage import open_storage
-from gateway.authentication.access import Bearer
+from gateway.authentication.access import Access, Bearer
 from gateway.configuration.sections import Config, ConfigError
 from gateway.first_use import Once, imported
-from gateway.http.services import Background, OperatorServices, Services, Urls
+from gateway.http.holders.installation import Urls
+from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
+from gateway.intake.intake import Intake
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.observers import Observers
 from spool.clock import Clock
@@ -58,7 +67,7 @@ async def open_operator_services(
         access = await assembler.start_access()
         billing = assembler.billing_sync(config)
         no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
-        operators = assembler.operator_services(access, billing, no_routes, version=version, urls=urls)
+        operators = _operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
         await _load_allocation(operators)
         yield operators
 
@@ -126,10 +135,12 @@ async def _assemble(
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
     routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
-    operators = assembler.operator_services(access, billing, routes, version=version, urls=urls, intake=intake)
+    operators = _operator_services(assembler, access, billing, routes, version=version, urls=urls, intake=intake)
     await _load_allocation(operators)
     publisher = assembler.publisher(deposits)
-    exposition = monitoring.exposition(assembler, metrics, receivers, routes, operators.budgets, operators.reconciler)
+    exposition = monitoring.exposition(
+        assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler
+    )
     telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
     background: Background = {
         "routes": routes.wait,
@@ -149,25 +160,27 @@ async def _assemble(
         background["loop lag"] = metrics.lag.run
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
         alone["insights"] = lambda: _inspect(operators)
-        if operators.statement_puller is not None:
+        if operators.money.statement_puller is not None:
             alone["statements"] = partial(
-                _pull, operators.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
+                _pull, operators.money.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
             )
-        if operators.final_costs is not None:
+        if operators.money.final_costs is not None:
             alone["final costs"] = partial(
-                _ask_final_costs, operators.final_costs, lambda: bool(assembler.config.final_costs.seller)
+                _ask_final_costs, operators.money.final_costs, lambda: bool(assembler.config.final_costs.seller)
             )
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
             alone["notifications"] = assembler.notifier.run
         if assembler.sign_ins is not None:
             background["sign-in"] = assembler.sign_ins.run
-        background["budgets"] = operators.require_budgets().run
-        background["definitions in force"] = operators.require_publishing().follow
-        alone["publish jobs"] = operators.require_publishing().run
+        background["budgets"] = operators.money.require_budgets().run
+        background["definitions in force"] = operators.money.require_publishing().follow
+        alone["publish jobs"] = operators.money.require_publishing().run
         alone["devices"] = assembler.devices.run
     background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
-    mender = LedgerMender(ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=operators.sums_changed)
+    mender = LedgerMender(
+        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=operators.money.sums_changed
+    )
     background["ledger beside the log"] = partial(storage.leases.run, "ledger", mender.run)
     return Services(
         storage=storage,
@@ -195,6 +208,26 @@ async def _assemble(
     )
 
 
+def _operator_services(
+    parts: Assembler,
+    access: Access,
+    billing: BillingSync,
+    routes: Forwarder,
+    *,
+    version: str,
+    urls: Callable[[], Urls],
+    intake: Intake | None = None,
+) -> OperatorServices:
+    return OperatorServices(
+        spool=spool_services(parts, routes),
+        money=money_services(parts, billing, urls, intake),
+        people=people_services(parts),
+        senders=sender_services(parts, access),
+        assistants=assistant_services(parts),
+        installation=installation_services(parts, version=version, urls=urls),
+    )
+
+
 def _named_sources() -> set[str]:
     """Every source that a format or a product names."""
     from gateway.normalise.formats.list import BY_NAME
@@ -214,7 +247,7 @@ async def _advise(operators: OperatorServices) -> None:
     """Look for savings again and again, as `_inspect` does for findings."""
     await asyncio.sleep(FIRST_ADVICE_S)
     await imported("gateway.recommendations.adviser")
-    await operators.require_adviser().run()
+    await operators.money.require_adviser().run()
 
 
 async def _pull(puller: Once[StatementPuller], configured: Callable[[], bool]) -> None:
@@ -238,8 +271,8 @@ async def _until(configured: Callable[[], bool]) -> None:
 
 async def _load_allocation(operators: OperatorServices) -> None:
     """Put in force what was published before; nothing while the registry is damaged."""
-    if operators.publishing is not None:
-        await operators.publishing.load()
+    if operators.money.publishing is not None:
+        await operators.money.publishing.load()
 
 
 async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:

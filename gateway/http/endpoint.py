@@ -158,7 +158,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
         asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
 
         async def work() -> Result:
-            async with confirmed(services.operators.registry, asks_change=asks_change):
+            async with confirmed(services.operators.installation.registry, asks_change=asks_change):
                 return await row.handler(admitted)
 
         async def send(result: Result) -> web.StreamResponse:
@@ -168,7 +168,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             return await answers.encoded(await work(), status=row.status)
 
         if takes_turn:
-            return await services.operators.questions.answer(f"key {bearer.name}", work_and_encode, send)
+            return await services.operators.installation.questions.answer(f"key {bearer.name}", work_and_encode, send)
         return await send(await work())
 
 

@@ -64,7 +64,7 @@ class KeyRequest(AdmittedRequest[Body]):
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.services.operators.cursor_secret)
+        return await self.page(listed, rows, secret=self.services.operators.installation.cursor_secret)
 
 
 def check_json(request: web.Request) -> None:

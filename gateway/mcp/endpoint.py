@@ -19,8 +19,8 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
         services=operators,
         actor=request.actor,
         may_write=True,
-        count=partial(operators.tool_calls.count, request.bearer.name),
-        charge=partial(operators.tool_calls.charge, request.bearer.name),
+        count=partial(operators.assistants.tool_calls.count, request.bearer.name),
+        charge=partial(operators.assistants.tool_calls.charge, request.bearer.name),
         told=request.receivers.metrics.tool_called,
     )
     reply = await answer(request.take_body(), asking, request.http.headers)

@@ -19,7 +19,9 @@ def check_host(request: web.Request, services: Services) -> None:
     """Refusal 403 for a foreign Host on loopback, and for a foreign Origin everywhere."""
     host = request.headers.get("Host", "")
     operators = services.operators
-    is_own = is_own_name(host_name(host), operators.hosts | {name.lower() for name in operators.mcp().hosts})
+    is_own = is_own_name(
+        host_name(host), operators.people.hosts | {name.lower() for name in operators.assistants.mcp().hosts}
+    )
     if not is_own and _is_local(request):
         raise Refusal(403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts")
     origin = request.headers.get("Origin")

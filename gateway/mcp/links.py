@@ -17,7 +17,7 @@ _UNKNOWN = "unknown"  # how the console names the value of calls that have none
 
 def page(asking: Asking, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
     """Empty where the address of the console is not known, or would be too long."""
-    link = page_link(asking.services.urls().shared, path, parameters)
+    link = page_link(asking.services.installation.urls().shared, path, parameters)
     return link if len(link) <= MAX_LINK else ""
 
 
@@ -29,7 +29,7 @@ def opened_row(asking: Asking, path: str, id: str) -> str:
 def costs_page(asking: Asking, posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None) -> str:
     """The page Costs with the same time, filters and view."""
     query = posed.query
-    until = [] if query.until >= end_of_hour(asking.services.clock.now()) else [last_day(query.until)]
+    until = [] if query.until >= end_of_hour(asking.services.installation.clock.now()) else [last_day(query.until)]
     asked: dict[str, Sequence[str]] = {"from": [first_day(query.since)], "to": until, "by": by[:_MOST_GROUPS]}
     asked |= {name: [value] for name, value in (more or {}).items() if value}
     asked |= {"view": [posed.view] if posed.view else []}

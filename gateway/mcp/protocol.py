@@ -74,7 +74,7 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
     match message.method:
         case "tools/list":
             _check_page(message)
-            dimensions = asking.services.ledger.dimensions()
+            dimensions = asking.services.money.ledger.dimensions()
             return {"tools": listed(tuple(dimensions), tuple(offered(asking)))}
         case "tools/call":
             return await _call(_read(message, Called), asking)
@@ -115,8 +115,8 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     asking.charge()
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
-        await asking.services.ledger.catch_up(asking.services.log)
-        async with confirmed(asking.services.registry, asks_change=tool.writes):
+        await asking.services.money.ledger.catch_up(asking.services.spool.log)
+        async with confirmed(asking.services.installation.registry, asks_change=tool.writes):
             given = await tool.run(arguments, asking)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
@@ -153,7 +153,7 @@ def _as_modern(method: str, found: Mapping[str, object], asking: Asking) -> Mapp
 
 
 def _server(asking: Asking) -> Mapping[str, object]:
-    return {"name": "tollhouse", "title": "Tollhouse", "version": asking.services.version}
+    return {"name": "tollhouse", "title": "Tollhouse", "version": asking.services.installation.version}
 
 
 def _check_page(message: McpMessage) -> None:

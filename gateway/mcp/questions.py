@@ -50,8 +50,8 @@ async def question(
 ) -> Question:
     """Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest."""
     services = asking.services
-    since, until = bounds(date_range, services.clock.now())
-    known = services.ledger.dimensions()
+    since, until = bounds(date_range, services.installation.clock.now())
+    known = services.money.ledger.dimensions()
     for name in (*group_by, *(_dimension(each) for each in filters)):
         if name not in known:
             raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
@@ -73,7 +73,7 @@ async def question(
     query = replace(
         everything, granularity=granularity, group_by=tuple(group_by), include=include, exclude=exclude, measures=()
     )
-    found_view = None if view is None else usable_view(services, view)
+    found_view = None if view is None else usable_view(services.money, view)
     if found_view is not None:
         query = within(query, include=found_view.include, exclude=found_view.exclude)
     return Question(
@@ -94,7 +94,7 @@ async def _containing(
     asking: Asking, query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
-    ledger, (dimension,) = asking.services.ledger, query.group_by
+    ledger, (dimension,) = asking.services.money.ledger, query.group_by
     here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
     ever = await ledger.values(dimension)
@@ -127,7 +127,7 @@ async def _values(
     asking: Asking, query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
-    ledger, (dimension,) = asking.services.ledger, query.group_by
+    ledger, (dimension,) = asking.services.money.ledger, query.group_by
     here = {row.group[0] for row in await ledger.costs(query)}
     by_name = await asyncio.to_thread(_by_name, here)
     ever = await ledger.values(dimension)

@@ -63,7 +63,7 @@ async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[st
         raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
     tool, arguments = found
     asking.charge()
-    await asking.services.ledger.catch_up(asking.services.log)
+    await asking.services.money.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.run(arguments, asking)
     except (Invalid, NotThere, Refusal) as error:  # a view whose dimension is gone
@@ -92,14 +92,14 @@ def _question(view: View) -> cost_data.CostQuestion:
 
 
 def _views(asking: Asking) -> list[View]:
-    registry = asking.services.registry
+    registry = asking.services.installation.registry
     return [] if registry is None else registry.views.all()
 
 
 def _view(asking: Asking, uri: str) -> View | None:
-    if not uri.startswith(VIEW_URI) or asking.services.registry is None:
+    if not uri.startswith(VIEW_URI) or asking.services.installation.registry is None:
         return None
-    return asking.services.registry.views.find(uri.removeprefix(VIEW_URI))
+    return asking.services.installation.registry.views.find(uri.removeprefix(VIEW_URI))
 
 
 _CONTEXT: Mapping[str, object] = {

@@ -20,6 +20,7 @@ from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, encoded, give
 from gateway.http.confirming import SAFE_METHODS, confirmed
+from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
@@ -48,7 +49,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         if request.get(LOCAL):
             admitted = _admit_on_socket(request, services)
         else:
-            _check_origin(request, services.hosts)
+            _check_origin(request, services.people.hosts)
             admitted = await _admit_over_http(request, row, services)
         _check_permission(row, admitted.rights)
         _check_data(row, admitted)
@@ -67,7 +68,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         asks_change = row.needs is not None and request.method not in SAFE_METHODS
 
         async def work() -> Result:
-            async with confirmed(services.registry, asks_change=asks_change):
+            async with confirmed(services.installation.registry, asks_change=asks_change):
                 return await row.handler(admitted)
 
         async def send(result: Result) -> web.StreamResponse:
@@ -77,7 +78,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             return await encoded(await work(), status=row.status, headers=UNCACHED)
 
         if row.takes_turn(admitted.body):
-            return await services.questions.answer(f"person {admitted.actor.name}", work_and_encode, send)
+            return await services.installation.questions.answer(f"person {admitted.actor.name}", work_and_encode, send)
         return await send(await work())
 
     return handle
@@ -98,8 +99,8 @@ async def _admit_over_http(
     if row.needs is None:
         actor = Actor("", address)
         return OperatorRequest(http=request, body=None, services=services, actor=actor, role="", rights=Rights())
-    secret = request.cookies.get(cookie_name(request, services))
-    session = await services.require_registry().operators.session(secret) if secret else None
+    secret = request.cookies.get(cookie_name(request, services.people))
+    session = await services.installation.require_registry().operators.session(secret) if secret else None
     if session is None:
         message = "sign in first: with an operator account or a link from: tollhouse console link"
         raise Refusal(401, "signed_out", message)
@@ -113,7 +114,7 @@ async def _admit_over_http(
         services=services,
         actor=Actor(session.actor, address),
         role=session.role,
-        rights=services.require_registry().roles.rights(holder(services, session)),
+        rights=services.installation.require_registry().roles.rights(holder(services.people, session)),
         session=session,
     )
 
@@ -165,32 +166,32 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
 
 def set_session_cookie(request: OperatorRequest[Any], response: web.Response, secret: str, life_s: float) -> None:
     response.set_cookie(
-        cookie_name(request.http, request.services),
+        cookie_name(request.http, request.services.people),
         secret,
         max_age=int(life_s),
         path=FOLDER,
         httponly=True,
         samesite="Strict",
-        secure=speaks_https(request.http, request.services),
+        secure=speaks_https(request.http, request.services.people),
     )
 
 
-def cookie_name(request: web.Request, services: OperatorServices) -> str:
+def cookie_name(request: web.Request, people: PeopleServices) -> str:
     """Under TLS a name that browsers take from nobody but us, and never in the clear."""
-    return "__Secure-tollhouse" if speaks_https(request, services) else "tollhouse"
+    return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
 
 
-def speaks_https(request: web.Request, services: OperatorServices) -> bool:
+def speaks_https(request: web.Request, people: PeopleServices) -> bool:
     """
     Whether the browser speaks https: to us, to a named proxy, or as the configuration says.
 
     Who opens a loopback address is on this machine and asks past every proxy.
     """
-    return request.secure or (services.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", ""))))
+    return request.secure or (people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", ""))))
 
 
 def tries_from(request: OperatorRequest[Any], what: str) -> tuple[Buckets, str]:
     """The limit of attempts from the request's address, and the name under which `what` is counted in it."""
     services, place = request.services, neighbourhood(request.actor.address)
-    is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
-    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"
+    is_shared = may_be_shared(request.http, is_behind_tls=services.people.is_behind_tls)
+    return services.people.shared_sign_ins if is_shared else services.people.sign_ins, f"{what} {place}"

@@ -87,7 +87,7 @@ REFUSALS: List[PartialRefusal] = List(
 
 
 async def list_dead(request: OperatorRequest[None]) -> Result:
-    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
+    return await request.list(DEAD, MemoryRows(await request.services.spool.deliveries.dead()))
 
 
 async def show_dead(request: OperatorRequest[None]) -> Result:
@@ -100,9 +100,9 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.retry", _target(letters), _shown_ids(ids)):
-        retried = await services.deliveries.dead_retry(ids)
+        retried = await services.spool.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
-        services.wake(route)
+        services.spool.wake(route)
     return {"retried": retried}
 
 
@@ -113,13 +113,13 @@ async def edit_dead(request: OperatorRequest[Edit]) -> Result:
     record, names = edited(letter.record, request.body.record)
     noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
     async with request.audited("dead.edit", letter.route, noted):
-        await services.deliveries.dead_edit(id, record)
-    services.wake(letter.route)
+        await services.spool.deliveries.dead_edit(id, record)
+    services.spool.wake(letter.route)
     return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
 
 
 async def _letter(request: OperatorRequest[Any], id: int) -> DeadLetter:
-    for letter in await request.services.deliveries.dead():
+    for letter in await request.services.spool.deliveries.dead():
         if letter.id == id:
             return letter
     raise NotThere("there is no dead letter with this id")
@@ -134,21 +134,21 @@ async def discard_dead(request: OperatorRequest[Letters]) -> Result:
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.discard", _target(letters), _shown_ids(ids)):
-        discarded = await services.deliveries.dead_discard(ids)
+        discarded = await services.spool.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
-        services.wake(route)  # it may have parked with all the dead letters that it may have
+        services.spool.wake(route)  # it may have parked with all the dead letters that it may have
     return {"discarded": discarded}
 
 
 async def list_refusals(request: OperatorRequest[None]) -> Result:
-    return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
+    return await request.list(REFUSALS, MemoryRows(await request.services.spool.deliveries.partial_refusals()))
 
 
 async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:
     given = request.body
     if (given.ids is not None) + (given.route is not None) + given.all != 1:
         raise Invalid("name dead letters by their ids, or one route, or all of them")
-    letters = list(await request.services.deliveries.dead(route=given.route))
+    letters = list(await request.services.spool.deliveries.dead(route=given.route))
     if given.ids is None:
         return letters
     found = [letter for letter in letters if letter.id in set(given.ids)]

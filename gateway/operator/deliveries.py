@@ -45,4 +45,4 @@ DELIVERIES: List[UnsettledDelivery] = List(
 
 
 async def list_deliveries(request: OperatorRequest[None]) -> Result:
-    return await request.list(DELIVERIES, MemoryRows(await request.services.deliveries.unsettled()))
+    return await request.list(DELIVERIES, MemoryRows(await request.services.spool.deliveries.unsettled()))

@@ -91,8 +91,8 @@ EVENTS: List[_KeptEvent] = List(
 async def list_event_types(request: OperatorRequest[None]) -> Result:
     services = request.services
     types = [
-        _SentType(seen, services.events_sent_as(seen.type), services.is_unmapped(seen.type))
-        for seen in await services.log.event_types()
+        _SentType(seen, services.spool.events_sent_as(seen.type), services.spool.is_unmapped(seen.type))
+        for seen in await services.spool.log.event_types()
     ]
     return await request.list(TYPES, MemoryRows(types))
 
@@ -102,7 +102,7 @@ async def list_events(request: OperatorRequest[None]) -> Result:
     services = request.services
     found = await newest(request, (USAGE_EVENTS,))
     rows = [
-        _KeptEvent(kept, kept.record, services.event_amount(kept.record))
+        _KeptEvent(kept, kept.record, services.spool.event_amount(kept.record))
         for kept in found
         if isinstance(kept.record, UsageEvent)
     ]

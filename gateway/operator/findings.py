@@ -46,8 +46,8 @@ CONFLICTS: List[Finding] = List(
 
 
 async def list_ignored(request: OperatorRequest[None]) -> Result:
-    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
+    return await request.list(IGNORED, MemoryRows(await request.services.spool.log.unrecognised()))
 
 
 async def list_conflicts(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))
+    return await request.list(CONFLICTS, MemoryRows(await request.services.spool.log.conflicts()))

@@ -45,30 +45,30 @@ class Inspection(RequestBody):
 
 def inspector(services: OperatorServices) -> Inspector:
     """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
-    registry, devices = services.require_registry(), services.devices
+    registry, devices = services.installation.require_registry(), services.senders.devices
 
     async def arrived() -> Sequence[Arrival]:
-        pulls = await services.statement_puller().states() if services.statement_puller else ()
-        return arrivals(await registry.statements.statements(), pulls, settle_s=services.reconciliation().settle)
+        pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
+        return arrivals(await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle)
 
-    optional: dict[str, Any] = {"reconciled": services.reconciler().look} if services.reconciler else {}
+    optional: dict[str, Any] = {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
     sources = FactSources(
-        ledger=services.ledger,
-        log=services.log,
-        deliveries=services.deliveries,
-        keys=services.access.keys,
+        ledger=services.money.ledger,
+        log=services.spool.log,
+        deliveries=services.spool.deliveries,
+        keys=services.senders.access.keys,
         devices=devices.table.all if devices else tuple,
-        prices=services.prices,
+        prices=services.money.prices,
         views=registry.views.all,
-        shares=services.shares,
-        silent_clusters=services.clusters.silent if services.clusters else tuple,
-        is_unmapped=services.is_unmapped,
+        shares=services.senders.shares,
+        silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
+        is_unmapped=services.spool.is_unmapped,
         arrivals=arrived,
-        leases=services.leases,
-        database=services.database,
+        leases=services.installation.leases,
+        database=services.installation.database,
         **optional,
     )
-    return Inspector(sources, registry.insights, services.clock)
+    return Inspector(sources, registry.insights, services.installation.clock)
 
 
 async def list_insights(request: OperatorRequest[None]) -> Result:

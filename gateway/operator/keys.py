@@ -92,15 +92,15 @@ KEYS: List[Key] = List(
 
 
 async def list_keys(request: OperatorRequest[None]) -> Result:
-    request.services.require_registry()  # the keys of a damaged registry must not seem not to exist
-    return await request.list(KEYS, MemoryRows(request.services.access.keys()))
+    request.services.installation.require_registry()  # the keys of a damaged registry must not seem not to exist
+    return await request.list(KEYS, MemoryRows(request.services.senders.access.keys()))
 
 
 async def show_key(request: OperatorRequest[None]) -> Result:
-    request.services.require_registry()
-    key = request.services.access.key(request.word("name"))
+    request.services.installation.require_registry()
+    key = request.services.senders.access.key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
-    over = overlap_ends_at is not None and overlap_ends_at <= request.services.clock.now()
+    over = overlap_ends_at is not None and overlap_ends_at <= request.services.installation.clock.now()
     return {"key": shown(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
 
 
@@ -171,16 +171,16 @@ def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
 def _editable(request: OperatorRequest[Any]) -> str:
     """The name of the key in the path, if it is one that may be changed here and by this person."""
     name = request.word("name")
-    if name == LEGACY_NAME and request.services.access.has_legacy():
+    if name == LEGACY_NAME and request.services.senders.access.has_legacy():
         how = "change the file that server.api_key_file names"
         raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: {how}")
-    _check_reach(request, request.services.access.key(name).granted)
+    _check_reach(request, request.services.senders.access.key(name).granted)
     return name
 
 
 def _now(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
     """The changed key, with its last access up to now."""
-    return {"key": shown(request.services.access.key(key.name))}
+    return {"key": shown(request.services.senders.access.key(key.name))}
 
 
 def _told_of_empty(request: OperatorRequest[Any], key: Key) -> dict[str, object]:

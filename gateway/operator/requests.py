@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gateway.authentication.oidc.people import has_default_role
 from gateway.errors import Refusal
+from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.http.services import OperatorServices
@@ -45,7 +46,7 @@ class OperatorRequest(AdmittedRequest[Body]):
     @property
     def asker(self) -> Holder | None:
         """Who is signed in, as roles know one; None on the operator socket."""
-        return None if self.session is None else holder(self.services, self.session)
+        return None if self.session is None else holder(self.services.people, self.session)
 
     @property
     def is_limited(self) -> bool:
@@ -55,12 +56,12 @@ class OperatorRequest(AdmittedRequest[Body]):
     @property
     def ledger(self) -> SlicedLedger:
         """The ledger as the person may see it."""
-        return SlicedLedger(self.services.ledger, self.rights.slice)
+        return SlicedLedger(self.services.money.ledger, self.rights.slice)
 
     @property
     def registry(self) -> Registry:
         """The registry. Refusal 503 with the reason while it cannot be read."""
-        return self.services.require_registry()
+        return self.services.installation.require_registry()
 
     @asynccontextmanager
     async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
@@ -79,16 +80,16 @@ class OperatorRequest(AdmittedRequest[Body]):
             raise
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.services.cursor_secret)
+        return await self.page(listed, rows, secret=self.services.installation.cursor_secret)
 
 
-def holder(services: OperatorServices, session: Session) -> Holder:
+def holder(people: PeopleServices, session: Session) -> Holder:
     """Who has signed in, as roles know one."""
     found = holder_of(session)
-    return replace(found, has_default_role=is_default(services, session.issuer, found.groups))
+    return replace(found, has_default_role=is_default(people, session.issuer, found.groups))
 
 
-def is_default(services: OperatorServices, issuer: str, groups: Collection[str]) -> bool:
+def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
     """Whether the role of a provider's person with these groups is the default one, by the settings of now."""
-    oidc = services.oidc
+    oidc = people.oidc
     return oidc is not None and bool(issuer) and has_default_role(groups, oidc.settings)

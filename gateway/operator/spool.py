@@ -65,7 +65,7 @@ ROUTES: List[RouteState] = List(
 
 async def status(request: OperatorRequest[None]) -> Result:
     services = request.services
-    books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(request)
+    books, stats, routes = await services.spool.log.books(), await services.spool.log.stats(), await _routes(request)
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
@@ -80,7 +80,7 @@ async def status(request: OperatorRequest[None]) -> Result:
             "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
-        "nodes": await shown_nodes(services.leases, services.clock.now()),
+        "nodes": await shown_nodes(services.installation.leases, services.installation.clock.now()),
     }  # fmt: skip
 
 
@@ -91,10 +91,10 @@ async def list_routes(request: OperatorRequest[None]) -> Result:
 async def drop_route(request: OperatorRequest[None]) -> Result:
     services = request.services
     name = f"{request.word('destination')}/{request.word('topic')}"
-    if name not in {route.name for route in await services.deliveries.routes()}:
+    if name not in {route.name for route in await services.spool.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
     async with request.audited("route.drop", name, {}):
-        discarded = await services.deliveries.drop(name)
+        discarded = await services.spool.deliveries.drop(name)
     return {"route": name, "discarded": discarded}
 
 
@@ -102,18 +102,18 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
     services = request.services
     given = request.body
     since = _time("since", given.since)
-    until = services.clock.now() if given.until is None else _time("until", given.until)
+    until = services.installation.clock.now() if given.until is None else _time("until", given.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
-    if given.route not in {route.name for route in await services.deliveries.routes()}:
+    if given.route not in {route.name for route in await services.spool.deliveries.routes()}:
         raise NotThere(f"there is no route named {given.route!r}")
     if given.dry_run:
-        records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
+        records = await services.spool.deliveries.replay(given.route, since=since, until=until, dry_run=True)
     else:
         span = {"since": moment(since), "until": moment(until)}
         async with request.audited("route.replay", given.route, span):
-            records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=False)
-        services.wake(given.route)
+            records = await services.spool.deliveries.replay(given.route, since=since, until=until, dry_run=False)
+        services.spool.wake(given.route)
     return {
         "replay": {
             "route": given.route, "since": moment(since), "until": moment(until),
@@ -123,13 +123,13 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
 
 
 async def show_clock(request: OperatorRequest[None]) -> Result:
-    step_s, held_s = doubts(request.services.clock)
-    return {"clock": {"now": moment(request.services.clock.now()), "step_s": step_s, "held_s": held_s}}
+    step_s, held_s = doubts(request.services.installation.clock)
+    return {"clock": {"now": moment(request.services.installation.clock.now()), "step_s": step_s, "held_s": held_s}}
 
 
 async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
     """Believe the wall clock now, and remove by it."""
-    clock = request.services.clock
+    clock = request.services.installation.clock
     step_s, held_s = doubts(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
@@ -139,13 +139,13 @@ async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
 
 
 async def receipt(request: OperatorRequest[None]) -> Result:
-    found = await request.services.log.receipt(request.word("id"))
+    found = await request.services.spool.log.receipt(request.word("id"))
     at = found.get("at")
     return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
 
 
 async def show_running_books(request: OperatorRequest[None]) -> Result:
-    return shown_books(await request.services.log.books())
+    return shown_books(await request.services.spool.log.books())
 
 
 async def verify(request: OperatorRequest[None]) -> Result:
@@ -156,15 +156,15 @@ async def verify(request: OperatorRequest[None]) -> Result:
     services = request.services
 
     async def recounted() -> dict[str, object]:
-        books = await services.log.verify()
-        compared = await services.ledger.compare(services.log)
+        books = await services.spool.log.verify()
+        compared = await services.money.ledger.compare(services.spool.log)
         return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
 
-    return await services.questions.recount(f"person {request.actor.name}", recounted)
+    return await services.installation.questions.recount(f"person {request.actor.name}", recounted)
 
 
 async def _routes(request: OperatorRequest[Any]) -> list[RouteState]:
-    return [*await request.services.deliveries.routes(), *request.services.syncs()]
+    return [*await request.services.spool.deliveries.routes(), *request.services.spool.syncs()]
 
 
 def _time(name: str, text: str) -> float:

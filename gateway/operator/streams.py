@@ -50,19 +50,19 @@ UNKNOWN: List[_Unknown] = List(
 
 
 async def list_streams(request: OperatorRequest[None]) -> Result:
-    return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
+    return await request.list(STREAMS, MemoryRows(await request.services.spool.streams.streams()))
 
 
 async def list_unknown(request: OperatorRequest[None]) -> Result:
     """The page of them with their records, which the operator compares with those upstream."""
     services = request.services
     found = []
-    for delivery in await services.deliveries.unknowns():
+    for delivery in await services.spool.deliveries.unknowns():
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
             last = min(delivery.last, delivery.first + SHOWN_RECORDS - 1)
-            entries = list(await services.log.read(delivery.topic, delivery.first, last))
+            entries = list(await services.spool.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
         found.append(_Unknown(delivery, records))
     return await request.list(UNKNOWN, MemoryRows(found))
@@ -73,6 +73,6 @@ async def resolve(request: OperatorRequest[Resolution]) -> Result:
     number = request.number("id")
     given = request.body
     async with request.audited("streams.resolve", str(number), {"sent": given.sent}):
-        done = await services.deliveries.resolve(number, sent=given.sent)
-    services.wake(done.route)
+        done = await services.spool.deliveries.resolve(number, sent=given.sent)
+    services.spool.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

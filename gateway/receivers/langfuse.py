@@ -18,7 +18,7 @@ _PROJECT = {
 
 
 async def langfuse_health(request: KeyRequest[None]) -> Result:
-    return {"status": "OK", "version": request.services.operators.version}
+    return {"status": "OK", "version": request.services.operators.installation.version}
 
 
 async def langfuse_projects(_: KeyRequest[None]) -> Result:

@@ -34,8 +34,8 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def park(server: OperatorServer, state: str = "parked") -> None:
-    await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-    await server.services.deliveries.set_state(ROUTE, state, "401")
+    await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await server.services.spool.deliveries.set_state(ROUTE, state, "401")
 
 
 @pytest.mark.asyncio
@@ -89,8 +89,8 @@ async def test_what_is_refused(
 @pytest.mark.asyncio
 async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     """What a destination refused is told with what its calls cost."""
-    await add(server.services.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
-    deliveries = server.services.deliveries
+    await add(server.services.spool.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
+    deliveries = server.services.spool.deliveries
     await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     for _ in range(2):
         delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
@@ -111,7 +111,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     usual = [("search", ago, "10") for ago in range(1, 30)] + [("ads", ago, "0.01") for ago in range(1, 30)]
     spent = enumerate([*usual, ("search", 1, "70"), ("ads", 2, "500")])
     await add(
-        server.services.log,
+        server.services.spool.log,
         *(call(n, at=now - ago * day, team=team, cost=cost, cost_source="reported") for n, (team, ago, cost) in spent),
     )
     known = ("team", "model", "tag:gone")

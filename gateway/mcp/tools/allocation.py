@@ -89,11 +89,11 @@ Ruled = tuple[DefinitionVersion, Dimension, int]  # a dimension of a version, an
 
 
 async def run(asked: AllocationQuestion, asking: Asking) -> ToolAnswer:
-    kept = asking.services.require_registry().allocation
+    kept = asking.services.installation.require_registry().allocation
     namespace = _namespace(asked, asking)
     newest = kept.in_force()
     if asked.version is not None:
-        chosen = [find_version(asking.services, namespace or DEFAULT, str(asked.version))]
+        chosen = [find_version(asking.services.money, namespace or DEFAULT, str(asked.version))]
     else:
         chosen = [each for name, each in newest.items() if namespace in (None, name)]
     versions = [*newest.values()]
@@ -128,7 +128,7 @@ def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
     """The one that is asked for; None for all. Invalid if there is none of the name."""
     if asked.namespace is None:
         return DEFAULT if asked.version is not None else None
-    known = [each.id for each in asking.services.require_registry().allocation.all()]
+    known = [each.id for each in asking.services.installation.require_registry().allocation.all()]
     if asked.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if asked.namespace not in known:
@@ -141,7 +141,7 @@ def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
 async def _definition(version: DefinitionVersion, asking: Asking, problems: list[str]) -> Definition:
     """What a version defines; nothing, and one problem more, where the ledger cannot carry it out."""
     try:
-        return await asking.services.require_publishing().definition_of(version)
+        return await asking.services.money.require_publishing().definition_of(version)
     except InvalidDefinition as error:
         name = f"version {version.number} of {_word(version.namespace)}"
         problems.append(cut(f"The rules of {name} cannot be told: {error}", _MOST_PROBLEM))
@@ -162,8 +162,8 @@ def _wanted(
 
 
 def _version_line(version: DefinitionVersion, asking: Asking) -> VersionLine:
-    newest = asking.services.require_registry().allocation.in_force().get(version.namespace) == version
-    broken = asking.services.require_publishing().broken(version.namespace) if newest else None
+    newest = asking.services.installation.require_registry().allocation.in_force().get(version.namespace) == version
+    broken = asking.services.money.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
         namespace=_word(version.namespace),
         version=version.number,

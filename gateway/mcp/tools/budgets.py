@@ -63,7 +63,7 @@ class BudgetStates(ToolOutput):
 
 async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
     services = asking.services
-    registry, books = services.require_registry(), services.require_budgets().books()
+    registry, books = services.installation.require_registry(), services.money.require_budgets().books()
     known = registry.budgets.all()
     chosen = known if asked.name is None else [_named(known, asked.name)]
     lines = []

@@ -85,12 +85,12 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         raise Invalid("group_by names a dimension twice")
     services = asking.services
     posed = await question(asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by)
-    now = services.clock.now()
+    now = services.installation.clock.now()
     baseline = preceding(posed.query)
     if asked.baseline is not None:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
-    found = await compare(services.ledger, posed.query, baseline, top=asked.limit)
+    found = await compare(services.money.ledger, posed.query, baseline, top=asked.limit)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}
     answer = _Answer(
@@ -99,7 +99,7 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         baseline=baseline,
         found=found,
         now=now,
-        whole=await services.ledger.whole_since(),
+        whole=await services.money.ledger.whole_since(),
         link=costs_page(asking, posed, asked.group_by, against),
     )
     return await asyncio.to_thread(fitting, answer.written, min(asked.limit, len(found.drivers)))

@@ -106,14 +106,14 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
     )
     check_span(posed.query, most=MAX_PERIODS)
     first = opened(asking, NAME, asked, asked.cursor)
-    rows = await asking.services.ledger.costs(posed.query)
-    whole = await asking.services.ledger.whole_since()
+    rows = await asking.services.money.ledger.costs(posed.query)
+    whole = await asking.services.money.ledger.whole_since()
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     page = _Page(
         asked=asked,
         posed=posed,
         first=first,
-        now=asking.services.clock.now(),
+        now=asking.services.installation.clock.now(),
         whole=whole,
         link=costs_page(asking, posed, asked.group_by, shows),
     )

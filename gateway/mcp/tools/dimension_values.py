@@ -49,7 +49,7 @@ class DimensionValues(ToolOutput):
 
 async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
     posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
-    rows = await asking.services.ledger.costs(posed.query)
+    rows = await asking.services.money.ledger.costs(posed.query)
     found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())
     hint = ""
     if asked.match and not found:

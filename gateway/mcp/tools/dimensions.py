@@ -57,7 +57,7 @@ class DimensionsKnown(ToolOutput):
 
 
 async def run(asked: DimensionsQuestion, asking: Asking) -> ToolAnswer:
-    everything = meanings(asking.services.ledger)
+    everything = meanings(asking.services.money.ledger)
     wanted = (asked.filter or "").casefold()
     names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
     found = await known(asking, names[: asked.limit])
@@ -97,7 +97,7 @@ def meanings(ledger: Ledger) -> Mapping[str, str]:
 
 async def known(asking: Asking, names: Iterable[str] | None = None) -> list[KnownDimension]:
     """These dimensions, by default all, with the number of their values so far."""
-    ledger = asking.services.ledger
+    ledger = asking.services.money.ledger
     found = meanings(ledger)
     counts = {name: len(await ledger.values(name)) for name in (found if names is None else names)}
     return [

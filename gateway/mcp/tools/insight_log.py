@@ -26,7 +26,7 @@ class LoggedInsight(ToolOutput):
 
 async def run(asked: InsightWords, asking: Asking) -> ToolAnswer:
     draft = Draft(title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category))
-    kept = await asking.services.require_registry().insights.log(draft, actor=asking.actor)
+    kept = await asking.services.installation.require_registry().insights.log(draft, actor=asking.actor)
     content = LoggedInsight(id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status)
     return ToolAnswer(text=f"The insight {cell(kept.title)} is logged; its status is {kept.status}.", content=content)
 

@@ -61,7 +61,7 @@ class InsightLines(ToolOutput):
 
 
 async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
-    registry = asking.services.require_registry()
+    registry = asking.services.installation.require_registry()
     found: list[InsightLine] = []
     if asked.kind != "recommendation":
         query = ListQuery(

@@ -46,5 +46,5 @@ def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
 
 def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
     """The tools for who asks: those that write only where mcp.writes allows it."""
-    may_write = asking.may_write and asking.services.mcp().writes
+    may_write = asking.may_write and asking.services.assistants.mcp().writes
     return {name: tool for name, tool in TOOLS.items() if may_write or not tool.writes}

@@ -72,8 +72,8 @@ class ContextAnswer(ToolOutput):
 
 async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
     services = asking.services
-    ledger, registry = services.ledger, services.registry
-    now = services.clock.now()
+    ledger, registry = services.money.ledger, services.installation.registry
+    now = services.installation.clock.now()
     since, until = bounds("month_to_date", now)
     month = {
         name: await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name]))
@@ -104,7 +104,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         view_count=len(views),
         budgets=[shown(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
-        price_book=services.prices().version,
+        price_book=services.money.prices().version,
         is_complete=is_complete,
         org_context=None if registry is None else await _notes(registry),
         notes=notes,

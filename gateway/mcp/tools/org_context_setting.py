@@ -29,7 +29,7 @@ class OrgContextSet(ToolOutput):
 
 
 async def run(asked: NewOrgContext, asking: Asking) -> ToolAnswer:
-    table = asking.services.require_registry().org_context
+    table = asking.services.installation.require_registry().org_context
     kept = await table.set(clean_text(asked.text), actor=asking.actor)
     content = OrgContextSet(text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by)
     said = "removed" if kept is None else f"set, {len(kept.text)} characters"

@@ -93,7 +93,7 @@ class Recommendations(ToolOutput):
 
 
 async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
-    kept = await asking.services.require_registry().recommendations.all()
+    kept = await asking.services.installation.require_registry().recommendations.all()
     found = [each for each in kept if each.is_open and each.status in asked.status]
     await _check(asked.filters, asking, found)
     types = sorted({each.saving.type for each in found})
@@ -120,7 +120,7 @@ async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
 
 async def _check(filters: Mapping[str, Sequence[str]], asking: Asking, found: Sequence[Recommendation]) -> None:
     """Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger know."""
-    ledger = asking.services.ledger
+    ledger = asking.services.money.ledger
     known = concerned(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:

@@ -91,8 +91,8 @@ class ReconciledMonths(ToolOutput):
 
 
 async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
-    reconciler = asking.services.require_reconciler()
-    month = CalendarMonth.at(asking.services.clock.now()) if asked.month is None else _month(asked.month)
+    reconciler = asking.services.money.require_reconciler()
+    month = CalendarMonth.at(asking.services.installation.clock.now()) if asked.month is None else _month(asked.month)
     wanted = None if asked.provider is None else providers.canonical(asked.provider)
     try:
         found = await reconciler.reconcile(month)

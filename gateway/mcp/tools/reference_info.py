@@ -60,12 +60,12 @@ async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
 
 
 def _ranges(asking: Asking) -> Mapping[str, str]:
-    now = asking.services.clock.now()
+    now = asking.services.installation.clock.now()
     return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in get_args(RangeWord)}
 
 
 def _dimensions(asking: Asking) -> Mapping[str, str]:
-    return meanings(asking.services.ledger)
+    return meanings(asking.services.money.ledger)
 
 
 def _types(_: Asking) -> Mapping[str, str]:

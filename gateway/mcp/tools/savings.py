@@ -52,7 +52,7 @@ class RealizedSavings(ToolOutput):
 
 
 async def run(asked: SavingsQuestion, asking: Asking) -> ToolAnswer:
-    kept = await asking.services.require_registry().recommendations.all()
+    kept = await asking.services.installation.require_registry().recommendations.all()
     addressed = [each for each in kept if each.status == ADDRESSED]
     types = sorted({each.saving.type for each in addressed})
     lines = [_line(each) for each in addressed if asked.type in (None, each.saving.type)]

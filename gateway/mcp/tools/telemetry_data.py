@@ -66,7 +66,7 @@ class TelemetryData(ToolOutput):
 
 
 async def run(asked: TelemetryQuestion, asking: Asking) -> ToolAnswer:
-    reader, now = asking.services.streams, asking.services.clock.now()
+    reader, now = asking.services.spool.streams, asking.services.installation.clock.now()
     stream = _named(await reader.streams(), asked.stream)
     unknown = next((name for name in asked.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:

@@ -37,7 +37,7 @@ class Streams(ToolOutput):
 
 
 async def run(asked: StreamsQuestion, asking: Asking) -> ToolAnswer:
-    streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
+    streams = sorted(await asking.services.spool.streams.streams(), key=lambda stream: stream.name)
     wanted = (asked.match or "").casefold()
     found = [stream for stream in streams if wanted in stream.name.casefold()]
     hint = suggestion(asked.match or "", [stream.name for stream in streams]) if not found else ""

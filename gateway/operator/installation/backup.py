@@ -22,12 +22,16 @@ async def back_up(request: OperatorRequest[BackupPlace]) -> Result:
     services = request.services
     elsewhere = "a backup is made on the machine of the server: tollhouse backup"
     place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
-    if services.copy is None:
+    if services.installation.copy is None:
         raise Refusal(503, "no_storage", "there is nothing to back up here")
-    topics = (await services.log.books()).topics
+    topics = (await services.spool.log.books()).topics
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
     async with request.audited("backup", str(place), {}):
         manifest = await backups.back_up(
-            services.copy, place, version=services.version, made_at=moment(services.clock.now()), records=records
+            services.installation.copy,
+            place,
+            version=services.installation.version,
+            made_at=moment(services.installation.clock.now()),
+            records=records,
         )
     return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}

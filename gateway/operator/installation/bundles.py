@@ -33,23 +33,23 @@ class BundleImport(RequestBody):
 async def export_bundle(request: OperatorRequest[BundleExport]) -> Result:
     services, given = request.services, request.body
     file = local_path(request, "file", given.file, elsewhere=ELSEWHERE)
-    states = {state.name: state for state in await services.deliveries.routes()}
+    states = {state.name: state for state in await services.spool.deliveries.routes()}
     if unknown := [name for name in given.routes if name not in states]:
         raise NotThere(f"there is no route named {unknown[0]!r}")
     queued = [name for name, state in states.items() if state.queued and state.topic != UNIT_COST]
     routes = list(given.routes) or queued
     async with request.audited("bundle.export", str(file), {"routes": routes}):
         done = await bundles.export_bundle(
-            services.log,
-            services.deliveries,
+            services.spool.log,
+            services.spool.deliveries,
             routes,
             file,
             given.key,
-            version=services.version,
-            made_at=moment(services.clock.now()),
+            version=services.installation.version,
+            made_at=moment(services.installation.clock.now()),
             ambiguous=given.ambiguous,
         )
-    states = {state.name: state for state in await services.deliveries.routes()}
+    states = {state.name: state for state in await services.spool.deliveries.routes()}
     left = {name: states[name].queued for name in routes if states[name].queued}
     return {"export": {"file": str(file), "routes": routes, **asdict(done), "left": left}}
 
@@ -57,10 +57,14 @@ async def export_bundle(request: OperatorRequest[BundleExport]) -> Result:
 async def import_bundle(request: OperatorRequest[BundleImport]) -> Result:
     services = request.services
     file = local_path(request, "file", request.body.file, elsewhere=ELSEWHERE)
-    if services.partial_reports is None:
+    if services.spool.partial_reports is None:
         raise Refusal(503, "no_storage", "there is no log here to bring records into")
     async with request.audited("bundle.import", str(file), {}):
         done = await bundles.import_bundle(
-            services.log, services.partial_reports, file, request.body.key, now=services.clock.now
+            services.spool.log,
+            services.spool.partial_reports,
+            file,
+            request.body.key,
+            now=services.installation.clock.now,
         )
     return {"import": {"file": str(file), **asdict(done)}}

@@ -30,7 +30,7 @@ CONFIGURATION: List[SettingInEffect] = List(
 
 
 async def list_configuration(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
+    return await request.list(CONFIGURATION, MemoryRows(request.services.installation.settings()))
 
 
 class ConfigReload(RequestBody):
@@ -40,7 +40,7 @@ class ConfigReload(RequestBody):
 async def reload(request: OperatorRequest[ConfigReload]) -> Result:
     """Refusal 422 with every problem, one a line: then the configuration before stays in force."""
     try:
-        done = await request.services.reload(request.actor)
+        done = await request.services.installation.reload(request.actor)
     except ConfigError as error:
         told = "\n".join(("the configuration was refused, and the one before stays in force:", *error.problems))
         raise Refusal(422, "bad_configuration", told) from error

@@ -33,7 +33,7 @@ class RecordRows:
 
     def __init__(self, request: OperatorRequest[None]) -> None:
         self._request = request
-        self._log = request.services.log
+        self._log = request.services.spool.log
         self.beside: Mapping[str, object] = {}  # how far was looked, once a page was given
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
@@ -56,7 +56,7 @@ class RecordRows:
         How far was looked must not tell how much of others there is.
         """
         end = start + OWN_DATES_S
-        until = end if self._request.services.clock.now() > end else None
+        until = end if self._request.services.installation.clock.now() > end else None
         is_own, count = newest.own_to(self._request), 0
         found: list[KeptRecord] = []
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
@@ -82,7 +82,7 @@ class RecordRows:
         """What was committed from a moment on: a call may be reported long after its day."""
         found: list[KeptRecord] = []
         read = seen = 0
-        most = self._request.services.max_listed_records()
+        most = self._request.services.spool.max_listed_records()
         since: float | None = None
         until: float | None = None  # None: up to now
         for topic in topics:

@@ -119,9 +119,9 @@ class OwnNews:
 
 def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
     """By what a page shows: a value in memory that differs after a change of it."""
-    log, deliveries, registry = services.log, services.deliveries, services.registry
-    files = services.container_files
-    tables = [each.table for each in (services.devices, services.clusters) if each is not None]
+    log, deliveries, registry = services.spool.log, services.spool.deliveries, services.installation.registry
+    files = services.senders.container_files
+    tables = [each.table for each in (services.senders.devices, services.senders.clusters) if each is not None]
 
     def closed() -> object:
         return [log.closed_below(topic) for topic in TOPICS]
@@ -154,7 +154,7 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
 
 
 def _tail(request: OperatorRequest[None], passes: Passes) -> News:
-    log = request.services.log
+    log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
@@ -175,7 +175,7 @@ def _tail(request: OperatorRequest[None], passes: Passes) -> News:
 
 def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
     """However many calls of others come between: they push out no own one."""
-    log, is_own = request.services.log, own_to(request)
+    log, is_own = request.services.spool.log, own_to(request)
     reached = log.closed_below(AI_TELEMETRY)
 
     async def news() -> Iterable[bytes]:
@@ -204,9 +204,9 @@ async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web
         session, registry = request.session, request.registry
         if session is None:
             return True
-        rights = registry.roles.rights(holder(request.services, session))
+        rights = registry.roles.rights(holder(request.services.people, session))
         return rights == request.rights and await registry.operators.is_on(session)
 
     session = request.session
     person = f"command {request.actor.name}" if session is None else session.account or session.id
-    return await request.services.event_streams.serve(request.http, news, may_listen, person=person)
+    return await request.services.installation.event_streams.serve(request.http, news, may_listen, person=person)

@@ -125,7 +125,7 @@ async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
     view = cache(lambda word: usable_view_of(request, visible, word))
     for word in request.http.query.getall("view", ()):
         view(word)
-    derived = {each.name: each for each in request.services.ledger.derived()}
+    derived = {each.name: each for each in request.services.money.ledger.derived()}
 
     def value(kept: KeptRecord, name: str) -> str:
         found = derived.get(name)
@@ -171,8 +171,8 @@ async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) 
         return await _newest(request, topics)
     if not request.rights.slice.parts:
         return []
-    found = await request.services.own_records.newest(
-        request.rights.slice, own_to(request), dimensions=request.services.ledger.derived(), most=LOOKED_THROUGH
+    found = await request.services.spool.own_records.newest(
+        request.rights.slice, own_to(request), dimensions=request.services.money.ledger.derived(), most=LOOKED_THROUGH
     )
     return list(map(own_record, found))
 
@@ -206,12 +206,12 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
 
 def _until(request: OperatorRequest[Any]) -> float:
     """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
-    now = request.services.clock.now()
-    return now - request.services.hold_s() if request.is_limited else now
+    now = request.services.installation.clock.now()
+    return now - request.services.spool.hold_s() if request.is_limited else now
 
 
 async def _newest(request: OperatorRequest[Any], topics: Sequence[str]) -> Sequence[KeptRecord]:
-    log = request.services.log
+    log = request.services.spool.log
     entries: list[Entry] = []
     for topic in topics:
         below = log.next_number(topic)

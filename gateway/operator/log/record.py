@@ -43,11 +43,11 @@ async def show_record(request: OperatorRequest[None]) -> Result:
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
         raise Invalid("a record's id is 32 hexadecimal digits")
-    since = services.clock.now() - LOOK_BACK_S
+    since = services.installation.clock.now() - LOOK_BACK_S
     if "since" in request.http.query:
         since = moment_of("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
-    found = await _known(services.log, id) or await _found(services.log, id, since, inf)
+    found = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
     found = None if found is None else next(seen(request, [found]), None)
     if request.is_limited and found is not None and found.committed_at < since:
         found = None  # whether the duplicate window still knows it depends on how much others send
@@ -57,7 +57,7 @@ async def show_record(request: OperatorRequest[None]) -> Result:
             " may be older than spool.retention, or of before that: look further back with since"
         )
     try:
-        book = await asyncio.to_thread(services.prices)
+        book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     shown = {
@@ -68,9 +68,11 @@ async def show_record(request: OperatorRequest[None]) -> Result:
     }
     if request.is_limited:  # what is told of deliveries is of all records in them
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
-    held = [one for one in await services.deliveries.unsettled() if _holds(one, found)]
-    dead = [one for one in await services.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)]
-    routes = await services.deliveries.routes()
+    held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, found)]
+    dead = [
+        one for one in await services.spool.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)
+    ]
+    routes = await services.spool.deliveries.routes()
     return {
         **shown,
         "deliveries": [shown_delivery(one) for one in held],

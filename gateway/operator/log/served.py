@@ -112,9 +112,8 @@ class ServedDay:
 
 async def show_served(request: OperatorRequest[None]) -> Result:
     """A day (UTC), today unless one is given."""
-    day = request.http.query.get(dates.FIELD) or datetime.fromtimestamp(request.services.clock.now(), UTC).strftime(
-        "%Y-%m-%d"
-    )
+    now = datetime.fromtimestamp(request.services.spool.clock.now(), UTC)
+    day = request.http.query.get(dates.FIELD) or now.strftime("%Y-%m-%d")
     start = dates.start_of(day)
     if len(day) != len("2026-11-20"):
         raise Invalid("date is a day of UTC, such as 2026-11-20")

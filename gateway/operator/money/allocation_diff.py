@@ -41,19 +41,19 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     least. `border` says since when there is something to look at.
     """
     services, given = request.services, request.body
-    ledger, limits = services.ledger, services.allocation_limits()
-    since, until = _month(given.month, services.clock.now())
+    ledger, limits = services.money.ledger, services.money.allocation_limits()
+    since, until = _month(given.month, services.installation.clock.now())
     drafted = parse(given.definition.encode(), ledger.own_dimensions(), limits)
-    in_force = services.published.definition
+    in_force = services.money.published.definition
     others = in_force.of_other_namespaces(given.namespace)
     joined({**others, given.namespace: drafted}, limits)
     before = in_force.of_namespace(given.namespace)
     sources = sources_of(before, drafted)
-    await ledger.catch_up(services.log)
+    await ledger.catch_up(services.spool.log)
     rows = await ledger.costs(
         CostQuery(since=since, until=until, granularity=TOTAL, group_by=sources, measures=("cost", "calls"))
     )
-    section = services.answers()
+    section = services.installation.answers()
     decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
     if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
         raise AskedTooMuch(
@@ -69,7 +69,7 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     return {
         "diff": {
             "from": since.isoformat(), "to": until.isoformat(), "namespace": given.namespace,
-            "version": services.published.version or None,
+            "version": services.money.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": shown(await border(ledger, sources_of(drafted))),
             "truncated": any(each.element_count > len(each.elements) for each in found.dimensions),

@@ -28,8 +28,8 @@ async def preview(request: OperatorRequest[None]) -> Result:
     if len(given) < 2:
         raise Invalid("from and to are required")
     since, until = _span(given["from"], given["to"])
-    await request.services.ledger.catch_up(request.services.log)
-    return {"billing": _shown(since, until, await request.services.billing.preview(since, until))}
+    await request.services.money.ledger.catch_up(request.services.spool.log)
+    return {"billing": _shown(since, until, await request.services.money.billing.preview(since, until))}
 
 
 async def push(request: OperatorRequest[Push]) -> Result:
@@ -37,13 +37,13 @@ async def push(request: OperatorRequest[Push]) -> Result:
     services = request.services
     given = request.body
     since, until = _span(given.since, given.until)
-    await services.ledger.catch_up(services.log)
+    await services.money.ledger.catch_up(services.spool.log)
     if given.dry_run:
-        plan = await services.billing.preview(since, until)
+        plan = await services.money.billing.preview(since, until)
     else:
         span = {"since": since.isoformat(), "until": until.isoformat()}
         async with request.audited("billing.push", "billing", span):
-            plan = await services.billing.push(since, until)
+            plan = await services.money.billing.push(since, until)
     return {"billing": {**_shown(since, until, plan), "dry_run": given.dry_run}}
 
 

@@ -17,14 +17,14 @@ class BudgetEvaluation(RequestBody):
 
 async def list_owners(request: OperatorRequest[None]) -> Result:
     id = budget_of(request, await visible_to(request), request.word("id")).id
-    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
+    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services.money, id))}
 
 
 async def list_alerts(request: OperatorRequest[None]) -> Result:
     """Who may see some calls alone sees the alerts of the budget and its view as they are now."""
     budget = budget_of(request, await visible_to(request), request.word("id"))
     if request.is_limited:
-        kept = await alerts_of_now(request.services, budget)
+        kept = await alerts_of_now(request.services.money, budget)
     else:
         kept = await request.registry.budgets.alerts(budget.id)
     return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
@@ -33,5 +33,5 @@ async def list_alerts(request: OperatorRequest[None]) -> Result:
 async def evaluate(request: OperatorRequest[BudgetEvaluation]) -> Result:
     """Evaluate before answering, so that it is done when a command without a server ends."""
     async with request.audited("budgets.evaluate", "budgets", {}):
-        done = await request.services.require_budgets().evaluate()
+        done = await request.services.money.require_budgets().evaluate()
     return {"evaluation": asdict(done)}

@@ -28,10 +28,10 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     """
     services, given = request.services, request.http.query
     ledger = request.ledger
-    await ledger.catch_up(services.log)
+    await ledger.catch_up(services.spool.log)
     known = await known_dimensions(request)
     query = await query_of(request, known)
-    baseline = baseline_of(query, given.get("against", PREVIOUS), services.clock.now())
+    baseline = baseline_of(query, given.get("against", PREVIOUS), services.installation.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
     found = await compare(ledger, query, baseline, top=top)
     whole = await ledger.whole_since()

@@ -32,8 +32,8 @@ async def state(request: OperatorRequest[None]) -> Result:
     Who may see a part of the calls alone is not told how many there are.
     """
     services = request.services
-    found = asdict(await services.ledger.state())
-    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
+    found = asdict(await services.money.ledger.state())
+    found["behind"] = max(0, services.spool.log.closed_below(AI_TELEMETRY) - found["reach"])
     if request.is_limited:
         found = {name: value if name in _BORDERS else None for name, value in found.items()}
     borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
@@ -42,11 +42,11 @@ async def state(request: OperatorRequest[None]) -> Result:
 
 async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
     """Count anew before answering, so that it is done when a command without a server ends."""
-    services, ledger = request.services, request.services.ledger
+    services, ledger = request.services, request.services.money.ledger
     async with request.audited("ledger.rebuild", "ledger", {}):
-        done = await ledger.rebuild(services.log)
-    await ledger.catch_up(services.log)
-    services.sums_changed()
+        done = await ledger.rebuild(services.spool.log)
+    await ledger.catch_up(services.spool.log)
+    services.money.sums_changed()
     return {
         "rebuild": {
             "periods": done.periods, "kept": done.kept, "first": done.first,
@@ -57,15 +57,15 @@ async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
 
 async def reprice(request: OperatorRequest[Reprice]) -> Result:
     given = request.body
-    services, ledger = request.services, request.services.ledger
+    services, ledger = request.services, request.services.money.ledger
     since = costs.moment("since", given.since)
     try:
-        book = services.prices()
+        book = services.money.prices()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    await ledger.catch_up(services.log)
+    await ledger.catch_up(services.spool.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)
-    services.sums_changed()
+    services.money.sums_changed()
     return {"reprice": {**basis, **asdict(done)}}

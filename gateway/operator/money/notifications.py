@@ -121,8 +121,8 @@ async def show_notification(request: OperatorRequest[None]) -> Result:
 
 
 async def list_channels(request: OperatorRequest[None]) -> Result:
-    request.services.require_registry()
-    return await request.list(CHANNELS, MemoryRows(await request.services.channels()))
+    request.services.installation.require_registry()
+    return await request.list(CHANNELS, MemoryRows(await request.services.installation.channels()))
 
 
 async def test_channel(request: OperatorRequest[ChannelTest]) -> Result:
@@ -134,7 +134,7 @@ async def test_channel(request: OperatorRequest[ChannelTest]) -> Result:
         id=f"test-{secrets.token_hex(16)}",
         kind=TEST,
         title="Test of a notification channel",
-        at=request.services.clock.now(),
+        at=request.services.installation.clock.now(),
         text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
         severity=WARNING,
     )

@@ -44,7 +44,7 @@ class SavingsLook(RequestBody):
 
 
 async def list_recommendations(request: OperatorRequest[None]) -> Result:
-    listed = recommendation_list(request.services.ledger.own_dimensions())
+    listed = recommendation_list(request.services.money.ledger.own_dimensions())
     visible = await visible_to(request)
     rows = [
         _seen(each, visible) for each in await request.registry.recommendations.all() if visible.recommendation(each)
@@ -113,7 +113,7 @@ async def look_for_savings(request: OperatorRequest[SavingsLook]) -> Result:
     """Look before answering, so that it is done when a command without a server ends."""
     try:
         async with request.audited("recommendations.run", "recommendations", {}):
-            done = await request.services.require_adviser().look()
+            done = await request.services.money.require_adviser().look()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
@@ -131,7 +131,7 @@ async def check_savings(request: OperatorRequest[None]) -> Result:
     def may_see(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
 
-    return await by_key.check_savings(request.services, given, may_see)
+    return await by_key.check_savings(request.services.money, given, may_see)
 
 
 def _seen(each: Recommendation, visible: Visible) -> Recommendation:

@@ -51,15 +51,15 @@ async def reconciliation(request: OperatorRequest[None]) -> Result:
         except (ValueError, OverflowError):
             raise Invalid("month must be written as a year and a month, such as 2026-10") from None
     wanted = query.get("provider")
-    reconciler = request.services.require_reconciler()
+    reconciler = request.services.money.require_reconciler()
     try:
         found = await reconciler.reconcile(month, None if wanted is None else providers.canonical(wanted))
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    whole = await request.services.ledger.whole_since()
+    whole = await request.services.money.ledger.whole_since()
     most = sys.maxsize
     if form != "csv":
-        most = max(LEAST_ROWS, request.services.answers().max_rows // max(1, len(found.providers)))
+        most = max(LEAST_ROWS, request.services.installation.answers().max_rows // max(1, len(found.providers)))
     shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
     payload: dict[str, Any] = {
         "reconciliation": {

@@ -71,7 +71,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     that groups were added up as OTHER; CSV has all of them. Rows are in the envelope of every list.
     """
     ledger = request.ledger
-    await ledger.catch_up(request.services.log)
+    await ledger.catch_up(request.services.spool.log)
     named = await named_dimensions(request)
     known = (*ledger.own_dimensions(), *(each.name for each in named))
     question = await _question(request, known)
@@ -85,7 +85,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     whole = await ledger.whole_since()
     since = (previous or query).since
     cut_periods = [start.isoformat() for start in cut(query)]
-    max_rows = request.services.answers().max_rows
+    max_rows = request.services.installation.answers().max_rows
     answer = await asyncio.to_thread(_answer, question, now, before, None if question.as_csv else max_rows)
     beside: dict[str, Any] = {
         "report": {
@@ -186,7 +186,7 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
         raise Invalid("range says when it begins and ends; leave from and to out")
     named = given.get("range", "mtd")
     check_one_of("range", named, RANGES)
-    now = request.services.clock.now()
+    now = request.services.installation.clock.now()
     since, until = span(named, now, zone)
     if "to" in given:
         until = costs.moment("to", given["to"], zone=zone, end=True)

@@ -49,7 +49,7 @@ async def enveloped(
         max_limit=most,
     )
     asked = [(name, value) for name, value in given.items() if name in PAGING]
-    page = await envelope(listed, MemoryRows(rows), asked, secret=request.services.cursor_secret)
+    page = await envelope(listed, MemoryRows(rows), asked, secret=request.services.installation.cursor_secret)
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
     return {ROWS: shown, **page, "filtering": _filtering(query, dimensions)}

@@ -130,7 +130,7 @@ FINAL_COSTS: List[SellerState] = List(
 
 
 async def list_final_costs(request: OperatorRequest[None]) -> Result:
-    asked = request.services.final_costs
+    asked = request.services.money.final_costs
     return await request.list(FINAL_COSTS, MemoryRows([] if asked is None else list(await asked().states())))
 
 
@@ -139,11 +139,11 @@ async def list_statements(request: OperatorRequest[None]) -> Result:
 
 
 async def import_statements(request: OperatorRequest[StatementFiles]) -> Result:
-    given, settings = request.body, request.services.reconciliation()
+    given, settings = request.body, request.services.money.reconciliation()
     if not 0 < len(given.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
     paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in given.files]
-    now = request.services.clock.now()
+    now = request.services.installation.clock.now()
 
     def read() -> list[ReadReport]:
         files = [_open(path, settings.max_file_bytes, now) for path in paths]
@@ -172,15 +172,15 @@ async def delete_statement(request: OperatorRequest[None]) -> Result:
 
 
 async def list_pulls(request: OperatorRequest[None]) -> Result:
-    pulls = request.services.statement_puller
+    pulls = request.services.money.statement_puller
     return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
 async def pull_statements(request: OperatorRequest[StatementPull]) -> Result:
     """Pull now. What fails is told in the state of its pull."""
-    if request.services.statement_puller is None:
+    if request.services.money.statement_puller is None:
         raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
-    puller = request.services.statement_puller()
+    puller = request.services.money.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
         puller.check(name)

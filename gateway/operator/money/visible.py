@@ -32,7 +32,7 @@ async def named_dimensions(request: OperatorRequest[Any]) -> Sequence[Derived]:
 
     Who may see some calls alone is shown those that his roles and the views that he sees name: definitions are closed.
     """
-    derived = request.services.ledger.derived()
+    derived = request.services.money.ledger.derived()
     if not request.is_limited or not derived:
         return derived
     visible = await visible_to(request)
@@ -52,7 +52,7 @@ def usable_view_of(request: OperatorRequest[Any], visible: Visible, word: str) -
         view = view_of(request.registry.views.find_any, visible, word)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(request.services, view)
+    return check_usable(request.services.money, view)
 
 
 def budget_of(request: OperatorRequest[Any], visible: Visible, id: str) -> SpendBudget:

@@ -24,7 +24,7 @@ _SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says
 
 async def show_ways(request: OperatorRequest[None]) -> Result:
     """How people sign in here, and what the sign-in page says when one could not."""
-    provider = request.services.oidc
+    provider = request.services.people.oidc
     shown = {"name": provider.settings.name} if provider else None
     return {"provider": shown, "problems": dict(PROBLEMS)}
 
@@ -36,12 +36,12 @@ async def begin_sign_in(request: OperatorRequest[None]) -> Result:
     """
     services, (buckets, name) = request.services, _tries(request)
     try:
-        if services.oidc is None:
+        if services.people.oidc is None:
             raise SignInProblem("off")
         if buckets.wait_s(name):
             raise SignInProblem("attempts")
         buckets.charge(name, BEGINNING)
-        address, browser = await services.oidc.begin(place=name)
+        address, browser = await services.people.oidc.begin(place=name)
     except SignInProblem as problem:
         return _redirect(_page_with(problem))
     response = _redirect(address)
@@ -53,7 +53,7 @@ async def begin_sign_in(request: OperatorRequest[None]) -> Result:
         path=FOLDER,
         httponly=True,
         samesite="Lax",
-        secure=speaks_https(request.http, services),
+        secure=speaks_https(request.http, services.people),
     )
     return response
 
@@ -64,10 +64,10 @@ async def finish_sign_in(request: OperatorRequest[None]) -> Result:
     buckets, name = _tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:
-        if services.oidc is None:
+        if services.people.oidc is None:
             raise SignInProblem("off")
         browser = http.cookies.get(COOKIE, "")
-        secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
+        secret, session = await services.people.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
         if problem.word not in ("state", "off"):  # else it was not begun, or has been paid for
             buckets.charge(name, 1 - BEGINNING)
@@ -76,13 +76,13 @@ async def finish_sign_in(request: OperatorRequest[None]) -> Result:
         buckets.charge(name, -BEGINNING)
         response = _redirect(_SIGN_IN_PAGE)
         set_session_cookie(request, response, secret, session.ends_at - session.created_at)
-    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
+    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services.people))
     return response
 
 
 async def end_provider_sessions(request: OperatorRequest[None]) -> Result:
     """Back-channel logout: the provider's signature is the sign-in of this call."""
-    provider = request.services.oidc
+    provider = request.services.people.oidc
     if provider is None:
         raise Refusal(404, "not_found", PROBLEMS["off"])
     if request.http.content_type != _FORM:

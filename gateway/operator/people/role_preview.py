@@ -63,8 +63,8 @@ async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
         raise Invalid("name a person, groups or a draft of a role")
     holder = await _holder(request)
     rights = _rights(request, holder)
-    sliced = SlicedLedger(request.services.ledger, rights.slice)
-    await sliced.catch_up(request.services.log)
+    sliced = SlicedLedger(request.services.money.ledger, rights.slice)
+    await sliced.catch_up(request.services.spool.log)
     return {
         "preview": {
             "person": holder.person or None,
@@ -92,7 +92,7 @@ async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
         account = await request.registry.operators.get(person)
     except NotThere:
         return Holder(person=person, groups=groups, base=NO_ROLE)
-    has_default_role = is_default(request.services, account.issuer, groups)
+    has_default_role = is_default(request.services.people, account.issuer, groups)
     return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
@@ -112,8 +112,8 @@ def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
         return roles.rights(holder)
     if not given.role.name.strip():
         given.role.name = DRAFT
-    draft = checked_role_draft(draft_of(given.role), services.role_limits())
-    check_dimensions(dimensions(draft), services.ledger.dimensions())
+    draft = checked_role_draft(draft_of(given.role), services.people.role_limits())
+    check_dimensions(dimensions(draft), services.money.ledger.dimensions())
     replaced = None if given.replaces is None else roles.find_any(given.replaces).id
     return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
 
@@ -141,7 +141,7 @@ def _calls(request: OperatorRequest[RoleToPreview], rights: Rights) -> list[Mapp
 async def _seen(
     request: OperatorRequest[RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
-    since, until = span(RANGE, request.services.clock.now())
+    since, until = span(RANGE, request.services.installation.clock.now())
     known = set(sliced.dimensions())
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):

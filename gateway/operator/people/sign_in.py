@@ -44,8 +44,8 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     elif given.link is None and given.email is not None and given.password is not None:
         email = given.email.strip().lower()[:300]
         buckets, place = tries_from(request, "address")
-        tries = [(buckets, place), (services.account_sign_ins, email)]
-        turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
+        tries = [(buckets, place), (services.people.account_sign_ins, email)]
+        turn = f"{place} {email}" if buckets is services.people.shared_sign_ins else place
         work = partial(operators.sign_in, given.email, given.password, address=address, turn=turn)
         found = await _try(tries, work)
         wrong = "e-mail or password is wrong"
@@ -85,7 +85,8 @@ async def show_session(request: OperatorRequest[None]) -> Result:
         "is_limited": request.is_limited,
     }
     return {
-        "session": shown, "rights": rights, "version": services.version, "telemetry_url": services.urls().telemetry,
+        "session": shown, "rights": rights, "version": services.installation.version,
+        "telemetry_url": services.installation.urls().telemetry,
     }  # fmt: skip
 
 
@@ -94,7 +95,7 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
     http, services = request.http, request.services
-    response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
+    response.del_cookie(cookie_name(http, services.people), path=FOLDER, secure=speaks_https(http, services.people))
     return response
 
 
@@ -112,7 +113,7 @@ async def make_link(request: OperatorRequest[NewLink]) -> Result:
         )
     account = "" if session is None else session.account
     secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)
-    return {"link": console_link(request.services.urls().console, secret), "role": given.role}
+    return {"link": console_link(request.services.installation.urls().console, secret), "role": given.role}
 
 
 def _shown(session: Session) -> dict[str, object]:

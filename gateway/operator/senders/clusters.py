@@ -9,21 +9,21 @@ from spool.errors import Invalid
 
 
 async def list_clusters(request: OperatorRequest[None]) -> Result:
-    return await request.list(CLUSTERS, cluster_rows(request.services.require_clusters()))
+    return await request.list(CLUSTERS, cluster_rows(request.services.senders.require_clusters()))
 
 
 async def show_cluster(request: OperatorRequest[None]) -> Result:
-    return one_cluster(request.services.require_clusters(), request.word("id"))
+    return one_cluster(request.services.senders.require_clusters(), request.word("id"))
 
 
 async def change_cluster(request: OperatorRequest[ClusterChanges]) -> Result:
-    clusters, id = request.services.require_clusters(), request.word("id")
+    clusters, id = request.services.senders.require_clusters(), request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
     return one_cluster(clusters, id)
 
 
 async def delete_cluster(request: OperatorRequest[None]) -> Result:
-    clusters, id = request.services.require_clusters(), request.word("id")
+    clusters, id = request.services.senders.require_clusters(), request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the cluster's id")
     await clusters.table.delete(id, request.actor)

@@ -78,7 +78,7 @@ CONTAINER_FILES: List[ContainerFile] = List(
 
 async def show_container_metrics(request: OperatorRequest[None]) -> Result:
     """Recounted from the rows, with what the limits leave."""
-    files = request.services.require_container_files()
+    files = request.services.senders.require_container_files()
     books, settings = await files.verify(), files.settings
     return {
         "container_metrics": {
@@ -95,11 +95,11 @@ async def show_container_metrics(request: OperatorRequest[None]) -> Result:
 
 
 async def list_container_files(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
+    return await request.list(CONTAINER_FILES, StoredRows(request.services.senders.require_container_files().page))
 
 
 async def discard_container_file(request: OperatorRequest[Discard]) -> Result:
-    files, id = request.services.require_container_files(), request.word("id")
+    files, id = request.services.senders.require_container_files(), request.word("id")
     file = await files.find(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")

@@ -174,7 +174,7 @@ async def label_device(request: OperatorRequest[Labels]) -> Result:
 
 
 def _lifecycle(request: OperatorRequest[Any]) -> DeviceLifecycle:
-    return request.services.require_devices()
+    return request.services.senders.require_devices()
 
 
 def _row(lifecycle: DeviceLifecycle, device: Device) -> Shown:

@@ -71,9 +71,9 @@ async def house(tmp_path: Path, provider: RunningProvider) -> AsyncIterator[Oper
     (tmp_path / "secret").write_text("any-secret")
     async with operator_server(tmp_path, clock=MovedClock(time.time())) as server:
         settings = settings_of(provider, tmp_path, "tollhouse")
-        server.services.oidc = ProviderSignIns(settings, server.registry, server.clock)
+        server.services.people.oidc = ProviderSignIns(settings, server.registry, server.clock)
         yield server
-        await server.services.oidc.close()
+        await server.services.people.oidc.close()
 
 
 def settings_of(provider: RunningProvider, directory: Path, client: str) -> OidcSettings:
@@ -98,19 +98,19 @@ async def brought_from(address: str) -> dict[str, str]:
 
 
 async def signed_in(house: OperatorServer, **changes: str) -> Session:
-    assert house.services.oidc
-    address, browser = await house.services.oidc.begin(place="here")
+    assert house.services.people.oidc
+    address, browser = await house.services.people.oidc.begin(place="here")
     answer = {**await brought_from(address), **changes}
-    _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
+    _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     return session
 
 
 async def test_a_person_signs_in(house: OperatorServer) -> None:
     """With the claims and groups of the provider's own ID token; its code works once."""
-    assert house.services.oidc
-    address, browser = await house.services.oidc.begin(place="here")
+    assert house.services.people.oidc
+    address, browser = await house.services.people.oidc.begin(place="here")
     answer = await brought_from(address)
-    _, session = await house.services.oidc.finish(answer, browser=browser, address="here")
+    _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     assert (ADA, "operator", "ada") == (session.actor, session.role, session.subject)
     with pytest.raises(SignInProblem) as refused:
         await signed_in(house, code=answer["code"])
@@ -149,14 +149,14 @@ async def test_a_token_for_another_client(house: OperatorServer, provider: Runni
 
 async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvider) -> None:
     """A session goes on as long as the provider refreshes, and ends when it took the tokens back."""
-    assert house.services.oidc
+    assert house.services.people.oidc
     session = await signed_in(house)
     assert session.refreshes
     house.clock.move(900)
-    await house.services.oidc.check_due()
+    await house.services.people.oidc.check_due()
     assert [session.id] == [one.id for one in await house.registry.operators.sessions()]
     async with aiohttp.ClientSession() as admin, admin.post(f"{provider.url}/users/ada/revoke-tokens") as answer:
         assert 204 == answer.status
     house.clock.move(900)
-    await house.services.oidc.check_due()
+    await house.services.people.oidc.check_due()
     assert [] == await house.registry.operators.sessions()

@@ -75,12 +75,12 @@ class Manager:
 
     @property
     def table(self) -> AllocationTable:
-        return self.services.require_registry().allocation
+        return self.services.installation.require_registry().allocation
 
     @property
     def dimensions(self) -> list[str]:
         """What is in force."""
-        return [each.id.rpartition(":")[2] for each in self.services.published.dimensions()]
+        return [each.id.rpartition(":")[2] for each in self.services.money.published.dimensions()]
 
 
 async def started(directory: Path, allocation: AllocationSettings, tags: tuple[str, ...] = ("service",)) -> Manager:
@@ -119,7 +119,7 @@ async def test_versions(manager: Manager) -> None:
         status, said = await manager.publish(text)
         assert (200, str(number)) == (status, said["version"]["version"]), said
     assert ["Owner"] == manager.dimensions
-    assert "3" == manager.services.published.version
+    assert "3" == manager.services.money.published.version
     status, said = await manager.ask("GET", VERSIONS)
     assert [("3", True), ("2", False)] == [(each["version"], each["is_in_force"]) for each in said["versions"]]
     status, said = await manager.ask("GET", f"{VERSIONS}?sort_key=version&sort_order=asc&limit=1")
@@ -208,7 +208,7 @@ async def test_a_stale_base(manager: Manager) -> None:
 
 async def test_jobs(manager: Manager) -> None:
     """One at a time: of two from the same base the first is published, and the second says who was faster."""
-    turn = manager.services.require_publishing()._turn
+    turn = manager.services.money.require_publishing()._turn
     async with turn:
         first, second = await manager.job(DEFINITIONS, OWNER), await manager.job(DEFINITIONS, REGION)
         assert ("queued", None) == (first["state"], first["base_version"])
@@ -228,7 +228,7 @@ async def test_jobs(manager: Manager) -> None:
 async def test_only_what_waits_is_cancelled(manager: Manager) -> None:
     """Queued and validating jobs; one that is publishing or over is answered with 409."""
     table = manager.table
-    async with manager.services.require_publishing()._turn:
+    async with manager.services.money.require_publishing()._turn:
         queued, validating, publishing = [(await manager.job(DEFINITIONS, OWNER))["id"] for _ in range(3)]
         status, said = await manager.ask("POST", DEFINITIONS, OWNER)
         assert (409, True) == (status, "allocation.max_jobs" in said["error"]["message"])
@@ -259,7 +259,7 @@ async def test_namespaces(manager: Manager) -> None:
     assert ("failed", True) == (clash["state"], "belongs to the default namespace" in clash["error"])
     done = await manager.over((await manager.job(f"{NAMESPACES}/ml/definitions", REGION))["id"])
     assert ("done", "ml", "1") == (done["state"], done["namespace"], done["version"])
-    assert (["Owner", "Region"], "1, ml 1") == (manager.dimensions, manager.services.published.version)
+    assert (["Owner", "Region"], "1, ml 1") == (manager.dimensions, manager.services.money.published.version)
     one = (await manager.ask("GET", f"{NAMESPACES}/ml"))[1]["namespace"]
     assert ("1", REGION.decode(), None) == (one["version"], one["definition"], one["broken"])
     status, said = await manager.ask("PATCH", f"{NAMESPACES}/ml", {"name": "Learning"})
@@ -282,7 +282,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
     await manager.table.create_namespace("ml", name="ml", description="", most=2, actor=ACTOR)
-    async with manager.services.require_publishing()._turn:  # what is on its way stands still until the end
+    async with manager.services.money.require_publishing()._turn:  # what is on its way stands still until the end
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
             job = await manager.table.submit(text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR)
             await manager.table.advance(job.id, state)

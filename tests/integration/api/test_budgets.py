@@ -53,12 +53,12 @@ class Asking:
         assert 200 == (await self.serving.send("/v1/traces", json_traces(*spans))).status
 
     async def evaluate(self) -> None:
-        assert (await self.serving.app.services.operators.require_budgets().evaluate()).waits is None
+        assert (await self.serving.app.services.operators.money.require_budgets().evaluate()).waits is None
 
 
 async def open_asking(serve: Serve, config: Config | None = None) -> Asking:
     serving = await serve(config=config)
-    registry = serving.app.services.operators.require_registry()
+    registry = serving.app.services.operators.installation.require_registry()
     draft = ViewDraft(name="all", principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=10, actor=ACTOR)
     return Asking(serving, await serving.make_key("budgets", scopes=SCOPES), view.id)

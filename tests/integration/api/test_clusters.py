@@ -207,4 +207,4 @@ async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_m
         path = f"/v1/container-metrics/upload?cluster_name=c{number}&cloud_account_id=9&region=eu"
         answer = await serving.send(path, b'{"files": [{"reference_id": "a"}]}', "application/json", key=key)
         assert 200 == answer.status
-    assert [KeyShare("clusters.max", "agent", 4, 5)] == list(await serving.app.services.operators.shares())
+    assert [KeyShare("clusters.max", "agent", 4, 5)] == list(await serving.app.services.operators.senders.shares())

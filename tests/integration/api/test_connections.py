@@ -246,7 +246,7 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     await serving.make_connection("c-1")
     rows = [row(1, hour) for hour in (1, 1, 2)]
     await manager.drop("c-1", rows)
-    drops = services.operators.billing_connections.drops
+    drops = services.operators.money.billing_connections.drops
     size, hours = await drops.size("c-1", "2026-11"), await drops.month("c-1", "2026-11")
     assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].text)
     budget = services.receivers.budget
@@ -346,7 +346,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     assert 200 == (await manager.ask("DELETE", f"{ALL}/gone"))[0]
     for there in ("there-1", "there-2"):
         await site.make_connection(there)
-    serving.app.services.operators.wake("upstream/billing-data")
+    serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
         while set(await site.app.services.storage.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

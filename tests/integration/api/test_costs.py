@@ -58,7 +58,7 @@ class Reader:
     def publish(self, text: str) -> None:
         """Put a definition in force."""
         services = self._serving.app.services.operators
-        services.published.put(parse(text.encode(), services.ledger.own_dimensions()), version="1")
+        services.money.published.put(parse(text.encode(), services.money.ledger.own_dimensions()), version="1")
 
 
 async def serving_at(serve: Serve, at: float = START_S + 2 * 86_400) -> Serving:

@@ -114,7 +114,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
     app = App(_config(tmp_path_factory.mktemp("store")), version="0")
     run(app.start())
-    app.services.operators.event_streams.end()  # each ends as soon as it has begun
+    app.services.operators.installation.event_streams.end()  # each ends as soon as it has begun
     yield Target(app.url, run(_headers(app)))
     run(app.stop())
     loop.call_soon_threadsafe(loop.stop)

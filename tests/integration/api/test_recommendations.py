@@ -41,13 +41,13 @@ class Desk:
         return (await self.ask("GET", f"{ALL}?{urlencode(query)}"))["recommendations"]
 
     async def look(self) -> None:
-        await self.serving.app.services.operators.require_adviser().look()
+        await self.serving.app.services.operators.money.require_adviser().look()
 
 
 @pytest_asyncio.fixture
 async def desk(serve: Serve) -> AsyncIterator[Desk]:
     serving = await serve()
-    now = int(serving.app.services.operators.clock.now())
+    now = int(serving.app.services.operators.installation.clock.now())
     calls = [
         Inference(
             id=f"{team:>14}{number:02}".encode(), source="litellm", provider="openai", request_model="gpt-4.1",
@@ -164,7 +164,7 @@ async def test_types(desk: Desk) -> None:
 
 async def test_one_look_at_a_time(desk: Desk) -> None:
     """A check while another look goes on is refused, and told when to come again; nothing queues up."""
-    adviser = desk.serving.app.services.operators.require_adviser()
+    adviser = desk.serving.app.services.operators.money.require_adviser()
     async with adviser._turn:
         answer = await desk.serving.send("/v2/optimize/check", b"{}", key=desk.key)
         assert (429, "5") == (answer.status, answer.headers["Retry-After"])

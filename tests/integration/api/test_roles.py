@@ -78,7 +78,7 @@ async def test_the_life_of_a_role(serving: Serving) -> None:
     await manager.ask("PATCH", path, {"members": [], "groups": []})
     assert (200, {"role": {"id": made["id"]}}) == await manager.ask("DELETE", path)
     assert 404 == (await manager.ask("GET", path))[0]
-    registry = serving.app.services.operators.require_registry()
+    registry = serving.app.services.operators.installation.require_registry()
     rows = [row for row in await audit_rows(registry) if row.action.startswith("role.")]
     assert ["role.create", "role.change", "role.change", "role.delete"] == [row.action for row in rows]
 

@@ -69,7 +69,7 @@ async def spend(serving: Serving) -> None:
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
     """Created and changed views are answered bare, those that are read under their name; every field comes back."""
-    serving.app.services.operators.require_registry().notices.channels = ("oncall",)
+    serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)
     given = {
         "name": "Search, without tests",
@@ -162,7 +162,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
     assert "limit_held_by_key{" not in (await serving.app.services.exposition.text()).decode()
     for name in ("four", "five"):
         await manager.create(name=name)
-    found = await serving.app.services.operators.shares()
+    found = await serving.app.services.operators.senders.shares()
     assert [KeyShare("views.max", "manager", 3, 3)] == list(found)
     assert {"manager": 3, "": 2} == (await registry.held())["views.max"]
 
@@ -182,7 +182,7 @@ async def test_costs_inside_a_view(serving: Serving) -> None:
 async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
     """Its tag left [ledger] tags: never an empty answer, but the reason, which the view itself shows."""
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), ledger=LedgerSettings(tags=())))
-    registry = serving.app.services.operators.require_registry()
+    registry = serving.app.services.operators.installation.require_registry()
     manager = await Manager.of(serving)
     made = await manager.create()
     view = registry.views.get(made["id"])
@@ -198,7 +198,7 @@ async def test_a_view_with_budgets_stays(serving: Serving) -> None:
     """409 names them."""
     manager = await Manager.of(serving)
     made = await manager.create()
-    registry = serving.app.services.operators.require_registry()
+    registry = serving.app.services.operators.installation.require_registry()
     body = {"name": "Q4", "view_id": made["id"]}
     await registry._changes.change(lambda rows: rows.put_document("budget", "b-1", body))
     status, said = await manager.ask("DELETE", f"{ALL}/{made['id']}")
@@ -211,7 +211,7 @@ async def test_every_change_of_a_key_is_audited(serving: Serving) -> None:
     made = await manager.create()
     await manager.ask("PATCH", f"{ALL}/{made['id']}", {"name": "Ads"})
     await manager.ask("DELETE", f"{ALL}/{made['id']}")
-    registry = serving.app.services.operators.require_registry()
+    registry = serving.app.services.operators.installation.require_registry()
     rows = await audit_rows(registry)
     assert [(f"view.{verb}", "manager") for verb in ("create", "change", "delete")] == [
         (row.action, row.actor) for row in rows[-3:]

@@ -181,5 +181,5 @@ async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
     await agent.ship(near, {"one": b"metrics", "two": b"more"}, agents)
     await until(lambda: kept(near).sums.number("delivered", FILE) == 2)
     assert 2 == kept(far).sums.number("uploaded", FILE)
-    [route] = [one for one in near.app.services.operators.syncs() if one.topic == "container-metrics"]
+    [route] = [one for one in near.app.services.operators.spool.syncs() if one.topic == "container-metrics"]
     assert ("upstream/container-metrics", "running", 0) == (route.name, route.state, route.queued)

@@ -373,7 +373,7 @@ async def test_a_server_asks_by_itself(
             "gen_ai.request.model": "openai/gpt-6-sol", "gen_ai.usage.input_tokens": 100,
         }, start=int(time.time()) * NS)  # fmt: skip
         assert 200 == (await serving.send("/v1/traces", in_json(traces(told)))).status
-        log, puller = serving.app.services.storage.log, serving.app.services.operators.final_costs
+        log, puller = serving.app.services.storage.log, serving.app.services.operators.money.final_costs
         assert puller is not None
         async with asyncio.timeout(60):
             while not (await puller().states())[0].in_time:  # noqa: ASYNC110 - as an operator looks

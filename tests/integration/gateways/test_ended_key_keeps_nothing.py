@@ -240,14 +240,14 @@ async def a_saving(serving: Serving) -> str:
     services = serving.app.services.operators
     call = Inference(
         id=b"0" * 16, source="litellm", provider="openai", request_model="gpt-4.1", team="search",
-        start_time=(int(services.clock.now()) - 3600) * NS, input_tokens=10_000_000, output_tokens=1_000_000,
+        start_time=(int(services.spool.clock.now()) - 3600) * NS, input_tokens=10_000_000, output_tokens=1_000_000,
         tags={"service_tier": "priority"},
     )  # fmt: skip
     PriceBook.load().price(call)
     log = serving.app.services.storage.log
     await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)]))
-    await services.require_adviser().look()
-    [found] = await services.require_registry().recommendations.all()
+    await services.money.require_adviser().look()
+    [found] = await services.installation.require_registry().recommendations.all()
     return found.id
 
 

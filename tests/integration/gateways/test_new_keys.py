@@ -43,7 +43,7 @@ async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Pat
 async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(gateways: tuple[Serving, Serving]) -> None:
     """A key that was just made, given a scope or enabled, by HTTP and by gRPC: taken, or 503, and never 401 or 403."""
     one, other = gateways
-    keys = one.app.services.operators.require_registry().keys
+    keys = one.app.services.operators.installation.require_registry().keys
     span, event = json_traces(json_span()), json.dumps(EVENT).encode()
     async with grpc.aio.insecure_channel(other.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
@@ -57,7 +57,7 @@ async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(gateways: tu
             await keys.edit(f"team {turn}", scopes=[INGEST, CREATE_EVENT], actor=ADA)
             assert 200 == (await other.send("/v1/events", event, key=secret)).status
             await keys.disable(f"team {turn}", actor=ADA)
-            await other.app.services.operators.require_registry().followed()
+            await other.app.services.operators.installation.require_registry().followed()
             assert 401 == (await other.send("/v1/traces", span, key=secret)).status
             await keys.enable(f"team {turn}", actor=ADA)
             assert 200 == (await other.send("/v1/traces", span, key=secret)).status

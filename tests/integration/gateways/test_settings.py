@@ -30,12 +30,12 @@ async def test_what_they_have_of_each_other(
     services = one.app.services.operators
 
     async def both_have_told() -> bool:
-        return len(await services.leases.settings()) == 2
+        return len(await services.installation.leases.settings()) == 2
 
     await until(both_have_told)
     monkeypatch.setattr(different_settings, "AFTER_S", -60.0)
     monkeypatch.setattr(old_transaction, "AFTER_S", -1.0)
-    table = services.require_registry().insights
+    table = services.installation.require_registry().insights
     found = []
     for _ in range(2):
         report = await inspector(services).inspect()

@@ -26,7 +26,7 @@ async def test_a_key_needs_the_scope_and_a_deleted_one_is_out_at_once(assistant:
     refused = await assistant.post(CALL, key=other)
     assert (403, True) == (refused.status, AI_HUB in refused.body.decode())
     assert 200 == (await assistant.post(CALL)).status
-    registry = assistant.serving.app.services.operators.require_registry()
+    registry = assistant.serving.app.services.operators.installation.require_registry()
     await registry.keys.delete("assistant", confirm="assistant", actor=ACTOR)
     assert 401 == (await assistant.post(CALL)).status
 
@@ -116,7 +116,7 @@ async def test_a_large_message_is_refused(assistant: Assistant) -> None:
 
 async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
     """While a key's tool works, its other messages are answered: what makes a tool work waits for its turn."""
-    questions, name = assistant.serving.app.services.operators.questions, "key assistant"
+    questions, name = assistant.serving.app.services.operators.installation.questions, "key assistant"
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:

@@ -28,12 +28,12 @@ MODEL = "Dimensions: {Family: {Rules: [{Type: GroupBy, Source: model}]}}"
 
 
 async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
-    publishing = assistant.serving.app.services.operators.require_publishing()
+    publishing = assistant.serving.app.services.operators.money.require_publishing()
     await publishing.publish(text.encode(), namespace=namespace, base=None, actor=ACTOR)
 
 
 async def two_namespaces(assistant: Assistant) -> None:
-    table = assistant.serving.app.services.operators.require_registry().allocation
+    table = assistant.serving.app.services.operators.installation.require_registry().allocation
     await table.create_namespace("ml", name="Models", description="", most=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from gateway.http.services import Urls
+from gateway.http.holders.installation import Urls
 from gateway.mcp.tools.list import TOOLS
 from spool.registry.insights import Draft
 from spool.registry.views import ViewDraft
@@ -40,11 +40,11 @@ def read(link: str) -> tuple[str, dict[str, list[str]]]:
 async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     """Of every tool that a page can show, and of each row that has one."""
     pages = set(re.findall(r'path: "([^"]+)"', (STATIC / "pages/list.mjs").read_text()))
-    registry = assistant.serving.app.services.operators.require_registry()
+    registry = assistant.serving.app.services.operators.installation.require_registry()
     await make_budget(registry, "Search")
     await registry.insights.create(Draft(title="Spike", category="spike", cost_impact="2"), actor=ACTOR)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
-    address = assistant.serving.app.services.operators.urls().console
+    address = assistant.serving.app.services.operators.installation.urls().console
     for tool, (asked, *_) in QUESTIONS.items():
         if tool == "get_telemetry_data":
             continue  # there is no stream to ask
@@ -66,7 +66,7 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
     """With the time, the groups, the filters and the view; names of senders are encoded."""
     evil = "a) b|c&by=team"
     await assistant.calls("gpt-4o", evil)
-    views = assistant.serving.app.services.operators.require_registry().views
+    views = assistant.serving.app.services.operators.installation.require_registry().views
     view = await views.create(ViewDraft(name="All", principal_dimension="model"), known=("model",), most=9, actor=ACTOR)
     today = datetime.now(UTC).date().isoformat()
     filters = {"model": [evil], "!team": [None]}
@@ -89,9 +89,11 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
 async def test_a_link_is_given_where_people_can_follow_it(assistant: Assistant) -> None:
     """Under the public address where there is one; none to a server that listens everywhere, and none too long."""
     services = assistant.serving.app.services.operators
-    services.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
+    services.installation.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
     assert "" == await link_of(assistant, "get_org_context")
-    services.urls = lambda: Urls(console="http://0.0.0.0:4318/console/", public="https://toll.example/console/")
+    services.installation.urls = lambda: Urls(
+        console="http://0.0.0.0:4318/console/", public="https://toll.example/console/"
+    )
     assert "https://toll.example/console/#/" == await link_of(assistant, "get_org_context")
     many = [f"{n}{'x' * 200}" for n in range(20)]
     await assistant.calls(*many)

@@ -31,7 +31,7 @@ async def test_a_published_dimension(assistant: Assistant) -> None:
     assert f"there is no dimension {OWNER}" in refused
     total = (await assistant.content("get_cost_data", date_range="today"))["total"]["cost"]
     services = assistant.serving.app.services.operators
-    services.published.put(parse(DEFINITION, services.ledger.own_dimensions()), version="1")
+    services.money.published.put(parse(DEFINITION, services.money.ledger.own_dimensions()), version="1")
     assert OWNER in (await assistant.ask("tools/list")).body.decode()
     listed = (await assistant.content("get_available_dimensions"))["dimensions"]
     [shown] = [each for each in listed if each["name"] == OWNER]

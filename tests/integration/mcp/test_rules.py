@@ -227,7 +227,7 @@ async def one_assistant(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     app = App(Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0")
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
-    app.services.operators.mcp = lambda: McpSettings(calls_per_minute=0, daily_calls=0)
+    app.services.operators.assistants.mcp = lambda: McpSettings(calls_per_minute=0, daily_calls=0)
     yield Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
     await serving.client.close()
     await app.stop()

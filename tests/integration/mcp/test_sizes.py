@@ -70,7 +70,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
         async def reconcile(self, month: CalendarMonth) -> ReconciledMonth:
             return ReconciledMonth(month=month, providers=found, without={})
 
-    assistant.serving.app.services.operators.reconciler = Once(lambda: cast(Any, Stub()))
+    assistant.serving.app.services.operators.money.reconciler = Once(lambda: cast(Any, Stub()))
     content = await bounded(assistant, "get_reconciliation", limit=50)
     assert (50, True) == (content["provider_count"], content["truncated"])
     for each in content["providers"]:
@@ -82,7 +82,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
 
 async def test_realized_savings(assistant: Assistant) -> None:
     """As many recommendations as are kept, all of them addressed."""
-    table = assistant.serving.app.services.operators.require_registry().recommendations
+    table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     savings = [replace(SAVING, key=f"{SAVING.type}:{n}", title=LONG) for n in range(MAX_RECOMMENDATIONS)]
     await table.merge(savings, looked_for=[SAVING.type])
     ids = [each.id for each in await table.all()]
@@ -95,7 +95,7 @@ async def test_realized_savings(assistant: Assistant) -> None:
 
 async def test_recommendations(assistant: Assistant) -> None:
     """As many as are kept, each about many teams; the total is of all of them."""
-    table = assistant.serving.app.services.operators.require_registry().recommendations
+    table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     teams = [f"{LONG}{n}" for n in range(50)]
     long = LONG * 9
     saving = replace(SAVING, title=long, description=long, formula=long, assumptions=[long] * 3)
@@ -122,7 +122,7 @@ async def test_records_of_a_stream(assistant: Assistant) -> None:
 
 async def test_resources(assistant: Assistant) -> None:
     """The context and a view over thousands of models."""
-    views = assistant.serving.app.services.operators.require_registry().views
+    views = assistant.serving.app.services.operators.installation.require_registry().views
     draft = ViewDraft(name="All", principal_dimension="model", group_by=("model", "request_model"))
     view = await views.create(draft, known=("model", "request_model"), most=10, actor=ACTOR)
     for start in range(0, VALUES, 1000):

@@ -223,7 +223,7 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
     (kinds,) = [each for each in msgspec.structs.fields(CostQuestion) if each.name == "cost_type"]
     answered = {name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")}
     assert set(get_args(get_args(kinds.type)[0])) == answered
-    assert list(assistant.serving.app.services.operators.ledger.dimensions()) == list(await words("dimensions"))
+    assert list(assistant.serving.app.services.operators.money.ledger.dimensions()) == list(await words("dimensions"))
     assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
     assert set(PARTS) == set(await words("changes"))
 

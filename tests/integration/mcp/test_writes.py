@@ -28,7 +28,7 @@ async def tools(assistant: Assistant) -> dict[str, Any]:
 
 
 def registry_of(assistant: Assistant) -> Registry:
-    return assistant.serving.app.services.operators.require_registry()
+    return assistant.serving.app.services.operators.installation.require_registry()
 
 
 async def actions(assistant: Assistant) -> list[tuple[str, str]]:

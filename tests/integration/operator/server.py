@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,12 @@ from gateway.configuration.sections import BillingSettings, ClusterSettings, Dev
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.first_use import Once
+from gateway.http.holders.assistants import AssistantServices
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.senders import SenderServices
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import Listener
 from gateway.http.services import OperatorServices
@@ -59,10 +66,10 @@ class OperatorServer:
     """One installation whose operator side is up."""
 
     def __init__(self, services: OperatorServices, clock: MovedClock, url: str, socket: Path) -> None:
-        assert services.registry is not None
+        assert services.installation.registry is not None
         self.services = services
-        self.registry = services.registry
-        self.access = services.access
+        self.registry = services.installation.registry
+        self.access = services.senders.access
         self.clock = clock
         self.url = url
         self.socket = socket
@@ -127,32 +134,50 @@ async def operator_server(
         ),
         clock,
     )
+    registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
+
+    def chosen(holder: type) -> dict[str, Any]:
+        """What the test gives of a holder."""
+        return {each.name: services[each.name] for each in fields(holder) if each.name in services}
+
     given = OperatorServices(
-        log=storage.log,
-        deliveries=storage.deliveries,
-        streams=storage.streams,
-        billing=BillingSync(
-            storage.ledger,
-            storage.billing_hours,
-            client_of(UpstreamSettings(), clock=clock),
-            UpstreamSettings(),
-            ConnectionLocks(),
+        spool=SpoolServices(
+            log=storage.log,
+            deliveries=storage.deliveries,
+            streams=storage.streams,
             clock=clock,
+            **chosen(SpoolServices),
         ),
-        billing_connections=BillingConnections(storage.registry, storage.billing_drops, clock, BillingSettings()),
-        registry=storage.registry,
-        access=access,
-        ledger=storage.ledger,
-        budgets=BudgetEvaluator(
-            storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
+        money=MoneyServices(
+            **registry,
+            ledger=storage.ledger,
+            billing=BillingSync(
+                storage.ledger,
+                storage.billing_hours,
+                client_of(UpstreamSettings(), clock=clock),
+                UpstreamSettings(),
+                ConnectionLocks(),
+                clock=clock,
+            ),
+            billing_connections=BillingConnections(storage.registry, storage.billing_drops, clock, BillingSettings()),
+            budgets=BudgetEvaluator(
+                storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
+            ),
+            reconciler=Once(lambda: reconciler),
+            **chosen(MoneyServices),
         ),
-        reconciler=Once(lambda: reconciler),
-        clock=clock,
-        secret=storage.secret,
-        version="0",
-        devices=devices,
-        clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
-        **services,
+        people=PeopleServices(**registry, **chosen(PeopleServices)),
+        senders=SenderServices(
+            **registry,
+            access=access,
+            devices=devices,
+            clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
+            **chosen(SenderServices),
+        ),
+        assistants=AssistantServices(clock=clock, **chosen(AssistantServices)),
+        installation=InstallationServices(
+            **registry, secret=storage.secret, version="0", **chosen(InstallationServices)
+        ),
     )
     root = web.Application()
     root.add_subapp(OPERATOR_API, operator_application(given))

@@ -111,7 +111,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("delete_key", "DELETE", f"{key}?confirm=search%20team")
 
         fleet = Bearer("fleet", frozenset({ENROLL}))
-        await services.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
+        await services.senders.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
         for verb in ("revoke", "approve", "reset"):
             await operators.change(f"{verb}_device", "POST", f"/devices/d0/{verb}")
         await operators.change("label_device", "PATCH", "/devices/d0", {"labels": {"floor": "9"}})
@@ -122,7 +122,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})
         await operators.change("delete_cluster", "DELETE", f"/clusters/{mill.id}?confirm={mill.id}")
 
-        files = services.require_container_files()
+        files = services.senders.require_container_files()
         by = ContainerSender(key="agent")
         await files.put_status(ClusterIdentity("1", "eu", "mill"), "status", by, request="", body=b"x")
         (waiting,) = await files.due(STATUS, limit=1)
@@ -157,12 +157,12 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
 
         await operators.change("inspect", "POST", "/insights/run", {})
-        insight = await services.require_registry().insights.create(Draft(title="Spike"), actor=ACTOR)
+        insight = await services.installation.require_registry().insights.create(Draft(title="Spike"), actor=ACTOR)
         await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
         await operators.change("comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"})
 
         await recommendations(operators)
-        notices = services.require_registry().notices
+        notices = services.installation.require_registry().notices
         notices.channels = ("chat",)
         test = await operators.ask("POST", "/notification-channels/chat/test", {})
         await operators.audited("test_channel", test)
@@ -181,7 +181,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("remove_role", "DELETE", "/roles/search")
 
         wall = MovedClock()
-        services.clock = SteadyClock(wall, timer=lambda: 0.0)
+        services.installation.clock = SteadyClock(wall, timer=lambda: 0.0)
         wall.move(86_400)
         await operators.change("accept_clock", "POST", "/clock/accept", {})
     changes = {each.name for each in OPERATOR_ADDRESSES if each.methods[0] not in SAFE_METHODS}
@@ -193,7 +193,7 @@ async def recommendations(operators: Operators) -> None:
     await operators.change("look_for_savings", "POST", "/recommendations/run", {})
     type = "/recommendation-types/priority_tier"
     await operators.change("change_recommendation_type", "PATCH", type, {"enabled": False})
-    table = operators.services.require_registry().recommendations
+    table = operators.services.installation.require_registry().recommendations
     await table.merge([SAVING], looked_for=[SAVING.type])
     [found] = await table.all()
     status = {"ids": [found.id], "status": "in_progress"}
@@ -210,7 +210,7 @@ async def definitions(operators: Operators) -> None:
     await operators.change("edit_namespace", "PATCH", "/allocation/namespaces/ml", {"name": "Models"})
     await operators.change("remove_namespace", "DELETE", "/allocation/namespaces/ml")
     await operators.change("publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"})
-    table = operators.services.require_registry().allocation
+    table = operators.services.installation.require_registry().allocation
     job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
     await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
 
@@ -228,8 +228,8 @@ async def sessions(operators: Operators) -> None:
 
 async def budgets(operators: Operators) -> None:
     draft = ViewDraft(name="everything", principal_dimension="model")
-    views = operators.services.require_registry().views
-    view = await views.create(draft, known=operators.services.ledger.dimensions(), most=10, actor=ACTOR)
+    views = operators.services.installation.require_registry().views
+    view = await views.create(draft, known=operators.services.money.ledger.dimensions(), most=10, actor=ACTOR)
     operators.seen += 1
     budget = {"name": "All", "view": {"id": view.id}, "default_amount": "10", "alerts": {"80": "Y"}}
     made = await operators.ask("POST", "/budgets", budget)
@@ -242,14 +242,14 @@ async def budgets(operators: Operators) -> None:
 
 async def deliveries(operators: Operators) -> None:
     services = operators.services
-    table = services.deliveries
+    table = services.spool.deliveries
     specs = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, GONE)]
     await table.declare(specs)
     await table.declare(specs[:1])
     await operators.change("drop_route", "DELETE", f"/routes/{GONE}")
-    await add(services.log, *[call(number) for number in range(4)])
+    await add(services.spool.log, *[call(number) for number in range(4)])
     for number in range(4):
-        delivery = await table.due(ROUTE, now=services.clock.now(), max_records=1)
+        delivery = await table.due(ROUTE, now=services.installation.clock.now(), max_records=1)
         assert delivery is not None
         if number:
             await table.set_aside(delivery, error="no such model", status="400")

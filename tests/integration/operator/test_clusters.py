@@ -27,7 +27,7 @@ SILENT_AFTER_S = MISSED * ClusterSettings().report_interval
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as opened:
-        await opened.services.require_clusters().table.report(MILL)
+        await opened.services.senders.require_clusters().table.report(MILL)
         yield opened
 
 
@@ -43,13 +43,13 @@ async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer)
     assert (["mill"], []) == (await listed(server, silent="false"), await listed(server, silent="true"))
     server.clock.move(1)
     assert ([], ["mill"]) == (await listed(server, silent="false"), await listed(server, silent="true"))
-    await server.services.require_clusters().table.report(MILL)
+    await server.services.senders.require_clusters().table.report(MILL)
     assert ["mill"] == await listed(server, silent="false")
 
 
 async def test_a_silent_cluster_has_an_insight(server: OperatorServer) -> None:
     """Not while it is heard, and not while it is disabled."""
-    clusters = server.services.require_clusters()
+    clusters = server.services.senders.require_clusters()
     assert ({"heard": 1, "silent": 0, "disabled": 0}, []) == (clusters.counts(), await insights(server))
     server.clock.move(SILENT_AFTER_S + 1)
     await server.ask("PATCH", ONE, {"enabled": False})
@@ -67,7 +67,7 @@ async def insights(server: OperatorServer) -> list[str]:
 
 async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: OperatorServer) -> None:
     """While the device is heard; a revoked one says nothing of it."""
-    clusters, lifecycle = server.services.require_clusters(), server.services.require_devices()
+    clusters, lifecycle = server.services.senders.require_clusters(), server.services.senders.require_devices()
     labels = {"kind": "cluster", "account": "1", "region": "eu", "cluster": "mill"}
     report = DeviceReport(id="agent", labels=labels)
     device, _ = await lifecycle.enrol(report, FLEET, "")
@@ -101,7 +101,7 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
 
 async def test_the_limit_follows_the_configuration(server: OperatorServer) -> None:
     """As a reload does it."""
-    clusters = server.services.require_clusters()
+    clusters = server.services.senders.require_clusters()
     clusters.configure(ClusterSettings(max=7, report_interval=1))
     server.clock.move(4)
     assert (7, ["mill"]) == (clusters.table.max, await listed(server, silent="true"))

@@ -29,9 +29,9 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     woken: list[str] = []
     async with operator_server(tmp_path, engine=SQLITE, wake=woken.append) as server:
         server.woken = woken
-        deliveries = server.services.deliveries
+        deliveries = server.services.spool.deliveries
         await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-        await add(server.services.log, call(1, request_model="gpt-4o"))
+        await add(server.services.spool.log, call(1, request_model="gpt-4o"))
         delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="no such model", status="400")
@@ -54,7 +54,7 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     )  # fmt: skip
     assert [] == (await server.ask("GET", "/dead")).payload["dead"]
     assert [ROUTE] == server.woken
-    delivery = await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
     assert delivery is not None and delivery.kept is not None
     assert [call(1, request_model="gpt-5")[0]] == list(delivery.kept.records)
     [row] = (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]

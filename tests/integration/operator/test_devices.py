@@ -32,7 +32,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 def lifecycle(server: OperatorServer) -> DeviceLifecycle:
-    return server.services.require_devices()
+    return server.services.senders.require_devices()
 
 
 async def listed(server: OperatorServer, **query: str) -> list[str]:

@@ -39,7 +39,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, engine=request.param, event_streams=EventStreams(2)) as server:
-        await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
 
 
@@ -51,9 +51,9 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
             stream.response.headers["Cache-Control"],
             stream.response.headers["X-Accel-Buffering"],
         )
-        await add(server.services.log, call(1))
+        await add(server.services.spool.log, call(1))
         assert ("changed", {"what": ["records", "ledger", "routes"]}) == await stream.event()
-        deliveries = server.services.deliveries
+        deliveries = server.services.spool.deliveries
         await deliveries.set_state(ROUTE, "parked", "403")
         assert ("changed", {"what": ["routes"]}) == await stream.event()
         delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
@@ -82,16 +82,16 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
 
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
     """However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens."""
-    server.services.event_streams = EventStreams(4, 3)
+    server.services.installation.event_streams = EventStreams(4, 3)
     viewer, administrator = await signed_in(server), await signed_in(server)
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(listening(server.url, viewer)) for _ in range(52)]
         for old in streams[:-3]:
             assert b"retry: 60000" in [line async for line in old.lines()]
-        assert 3 == server.services.event_streams.count
+        assert 3 == server.services.installation.event_streams.count
         heard = [await stack.enter_async_context(listening(server.url, administrator)) for _ in range(2)]
         assert [200, 200] == [stream.response.status for stream in heard]  # in place of the viewer's that is oldest
-        await add(server.services.log, call(1))
+        await add(server.services.spool.log, call(1))
         for stream in (*heard, *streams[-2:]):
             assert "changed" == (await stream.event())[0]
 
@@ -135,10 +135,10 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     """At once, and not by being cut off after the time that a stop gives to requests."""
     serving = await serve()
     operators = serving.app.services.operators
-    link = await operators.require_registry().operators.link(role="viewer", actor=ACTOR)
+    link = await operators.installation.require_registry().operators.link(role="viewer", actor=ACTOR)
     async with serving.client.post(f"{serving.url}{OPERATOR_API}/sessions", json={"link": link}) as answer:
         cookie = f"tollhouse={answer.cookies['tollhouse'].value}"
     async with listening(serving.url, cookie) as stream:
-        assert 1 == operators.event_streams.count
+        assert 1 == operators.installation.event_streams.count
         await serving.app.stop()
         assert await stream.ends()  # properly: one that was cut off raises

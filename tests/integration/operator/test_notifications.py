@@ -88,7 +88,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
 @pytest.mark.asyncio
 async def test_an_insight_reaches_the_receiver(console: Console) -> None:
     """What a detector finds is told once, signed, and is in the list and in the metrics as sent."""
-    registry = console.app.services.operators.require_registry()
+    registry = console.app.services.operators.installation.require_registry()
     finding = Finding(key="x:1", draft=Draft(title="a route is parked", category="delivery"))
     for _ in range(2):
         await registry.insights.merge([finding], looked_for=["x"])
@@ -130,7 +130,7 @@ async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console
 @pytest.mark.asyncio
 async def test_failed_ones_are_listed_retried_and_discarded(console: Console) -> None:
     """By id, by channel and all at once; a wrong choice changes nothing."""
-    registry = console.app.services.operators.require_registry()
+    registry = console.app.services.operators.installation.require_registry()
     console.receiver.judge = lambda request: Reply(422, b"no", "text/plain")
     await registry.notices.add([notice(id) for id in "abc"], ["one"])
     await console.until("one:c", "failed")

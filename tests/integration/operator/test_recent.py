@@ -36,9 +36,9 @@ async def numbers(server: OperatorServer, **query: str) -> list[int]:
 
 async def test_the_newest_come_first_and_open_ones_are_among_them(server: OperatorServer) -> None:
     """Each with its place, its state, and every field of its record."""
-    await add(server.services.log, call(1, cost="0.25", cost_source="reported"))
+    await add(server.services.spool.log, call(1, cost="0.25", cost_source="reported"))
     server.clock.move(11)
-    await add(server.services.log, call(2))
+    await add(server.services.spool.log, call(2))
     newest, oldest = (await server.ask("GET", "/records")).payload["records"]
     assert (2, "open", 1, "closed") == (newest["number"], newest["state"], oldest["number"], oldest["state"])
     assert ("ai-telemetry", "inference", "0.25") == (oldest["topic"], oldest["kind"], oldest["cost"])
@@ -49,7 +49,7 @@ async def test_the_newest_come_first_and_open_ones_are_among_them(server: Operat
 async def test_records_are_filtered(server: OperatorServer) -> None:
     """By what costs are grouped by and under the same names; an empty value is what is unknown."""
     await add(
-        server.services.log,
+        server.services.spool.log,
         call(1, request_model="gpt-5", response_model="gpt-5-2026", team="search", status="error"),
         call(2, request_model="gpt-5", team="ads", session="s-1"),
     )
@@ -64,9 +64,9 @@ async def test_records_are_filtered(server: OperatorServer) -> None:
 
 async def test_records_of_a_view(server: OperatorServer) -> None:
     """As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused."""
-    server.services.ledger.tags = ("service",)
+    server.services.money.ledger.tags = ("service",)
     tests = call(2, team="search", tags={"service": "tests"})
-    await add(server.services.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
+    await add(server.services.spool.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
     filter = {"team": ["search", None], "!tag:service": ["tests"]}
     made = await server.ask("POST", "/views", {"name": "Ours", "filter": filter, "principal_dimension": "team"})
     assert [4, 1] == await numbers(server, view="Ours")
@@ -78,7 +78,7 @@ async def test_records_of_a_view(server: OperatorServer) -> None:
         refused = await server.ask("GET", path, view="Theirs")
         assert (400, True) == (refused.status, refused.payload["error"]["message"].startswith("view: "))
     async with listening(server.url, await signed_in(server), "/tail?view=Ours") as stream:
-        await add(server.services.log, call(5, team="ads"), call(6, team="search"))
+        await add(server.services.spool.log, call(5, team="ads"), call(6, team="search"))
         _, row = await stream.event()
         assert 6 == row["number"]
 
@@ -86,9 +86,9 @@ async def test_records_of_a_view(server: OperatorServer) -> None:
 async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest `LOOKED_THROUGH` of all topics, and no more."""
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 2)
-    await add(server.services.log, call(1))
+    await add(server.services.spool.log, call(1))
     server.clock.move(1)
-    await add(server.services.log, call(2), call(3))
+    await add(server.services.spool.log, call(2), call(3))
     payload = (await server.ask("GET", "/records")).payload
     assert [3, 2] == [row["number"] for row in payload["records"]]
     since = payload["records"][0]["committed_at"]
@@ -97,7 +97,7 @@ async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: py
 
 async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     """By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it came."""
-    log, clock = server.services.log, server.clock
+    log, clock = server.services.spool.log, server.clock
     clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # an hour into a day
     today = clock.now() - 3600
     at = {name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))}
@@ -137,7 +137,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     """However many came since; and where more came than are looked through, the answer says up to when was looked."""
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
     monkeypatch.setattr(listing, "STEP", 2)
-    log, clock = server.services.log, server.clock
+    log, clock = server.services.spool.log, server.clock
     start = int(clock.now())
     await add(log, *(call(n, start_time=start * NS) for n in range(1, 4)))
     clock.move(3 * DAY_S)
@@ -149,7 +149,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     answer = (await server.ask("GET", "/records", date=day)).payload
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
     assert (9, None) == (answer["looked_through"]["records"], answer["looked_through"]["until"])
-    server.services.max_listed_records = lambda: 5
+    server.services.spool.max_listed_records = lambda: 5
     answer = (await server.ask("GET", "/records", date=day)).payload
     until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload["records"]
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
@@ -160,7 +160,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
     """It may be as large as a request."""
     drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
-    await server.services.log.append(
+    await server.services.spool.log.append(
         Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])
     )
     [row] = (await server.ask("GET", "/records")).payload["records"]
@@ -170,7 +170,7 @@ async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) 
 async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one, the newest first, with what each amounts to; other records are not looked through for them."""
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
-    server.services.event_amount = lambda event: Decimal(event.data["gb"]) if "gb" in event.data else None
+    server.services.spool.event_amount = lambda event: Decimal(event.data["gb"]) if "gb" in event.data else None
     events = [
         UsageEvent(id=n.to_bytes(16), source="app", event_type=type, subject=f"u{n}")
         for n, type in enumerate(("old", "login", "store", "login"))
@@ -178,8 +178,8 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
     events[2].data = {"gb": "0.50"}
     identities = [Identity(event.id) for event in events]
     kept = Submission(topic=USAGE_EVENTS, received=4, records=events, identities=identities)
-    await server.services.log.append(kept)
-    await add(server.services.log, *(call(n) for n in range(1, 6)))
+    await server.services.spool.log.append(kept)
+    await add(server.services.spool.log, *(call(n) for n in range(1, 6)))
     answer = (await server.ask("GET", "/events")).payload
     assert [("u3", None), ("u2", "0.5"), ("u1", None)] == [(row["subject"], row["amount"]) for row in answer["events"]]
     assert (3, 3) == (answer["looked_through"]["records"], answer["looked_through"]["most"])
@@ -191,9 +191,9 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
 
 async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) -> None:
     """Those that pass the filters, from now on; the same row as in the list."""
-    await add(server.services.log, call(1, team="search"))
+    await add(server.services.spool.log, call(1, team="search"))
     async with listening(server.url, await signed_in(server), "/tail?team=search&team=ads") as stream:
-        await add(server.services.log, call(2, team="search"), call(3, team="other"), call(4, team="ads"))
+        await add(server.services.spool.log, call(2, team="search"), call(3, team="other"), call(4, team="ads"))
         rows = [await stream.event() for _ in range(2)]
     listed = (await server.ask("GET", "/records", sort_key="number", sort_order="asc")).payload["records"]
     assert [("record", listed[1]), ("record", listed[3])] == rows
@@ -203,7 +203,7 @@ async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: py
     """Records that come faster than they are read are not kept in memory for it."""
     monkeypatch.setattr(live, "MOST_AT_ONCE", 2)
     async with listening(server.url, await signed_in(server), "/tail") as stream:
-        await add(server.services.log, *[call(number) for number in range(5)])
+        await add(server.services.spool.log, *[call(number) for number in range(5)])
         assert ("skipped", {"topic": "ai-telemetry", "records": 3}) == await stream.event()
         assert [4, 5] == [(await stream.event())[1]["number"] for _ in range(2)]
 

@@ -56,7 +56,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
     """By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and models."""
     now = server.clock.now()
     await add(
-        server.services.log,
+        server.services.spool.log,
         counter(1, "input", 1000, at=now),
         counter(2, "output", 90, at=now),
         counter(3, "cache_read", 700, at=now),  # among the input
@@ -93,7 +93,7 @@ async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServ
     """What counts itself is told; of a server that names no model nothing says which calls are its own."""
     now = server.clock.now()
     await add(
-        server.services.log,
+        server.services.spool.log,
         counter(1, "input", 40, at=now, source="tgi", shadow=False),
         counter(2, "input", 70, at=now, source="llama_cpp", model=None),
         told(10, now, request_model=None),
@@ -107,7 +107,7 @@ async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch
     """The first that came are."""
     monkeypatch.setattr(served, "MOST_MODELS", 1)
     now = server.clock.now()
-    await add(server.services.log, counter(1, "input", 1, at=now), counter(2, "input", 1, at=now, model="other"))
+    await add(server.services.spool.log, counter(1, "input", 1, at=now), counter(2, "input", 1, at=now, model="other"))
     assert [MODEL] == [row["model"] for row in (await server.ask("GET", "/served")).payload["models"]]
 
 

@@ -25,28 +25,28 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     woken: list[str] = []
     async with operator_server(tmp_path, wake=woken.append) as server:
         server.woken = woken
-        await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
 
 
 async def due(server: OperatorServer) -> Delivery:
-    delivery = await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
     assert delivery is not None
     return delivery
 
 
 async def bury(server: OperatorServer, count: int) -> None:
     """Records that the upstream refused for good."""
-    await add(server.services.log, *[call(number) for number in range(count)])
+    await add(server.services.spool.log, *[call(number) for number in range(count)])
     for _ in range(count):
-        await server.services.deliveries.set_aside(await due(server), error="no such model", status="400")
+        await server.services.spool.deliveries.set_aside(await due(server), error="no such model", status="400")
 
 
 @pytest.mark.asyncio
 async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
     """{topics, routes, space, duplicate_window_s}, the routes with state and reason."""
-    await add(server.services.log, call(1), call(2))
-    await server.services.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
+    await add(server.services.spool.log, call(1), call(2))
+    await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s", "nodes"} == set(status)
     assert [] == status["nodes"]  # one gateway has the storage for itself
@@ -74,10 +74,10 @@ async def test_routes_are_a_list(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     """What is not settled, by route and state; a delivery of unknown fate is counted on its route."""
-    await add(server.services.log, call(1), call(2))
-    await server.services.deliveries.unknown(await due(server), reason="no answer")
+    await add(server.services.spool.log, call(1), call(2))
+    await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
-    await server.services.deliveries.retry(await due(server), reason="503", not_before=later)
+    await server.services.spool.deliveries.retry(await due(server), reason="503", not_before=later)
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
     assert {"route": ROUTE, "first": 1, "last": 1, "state": "unknown", "attempts": 0, "not_before": None,
             "last_error": "no answer", "replay": False, "id": unknown["id"]} == unknown  # fmt: skip
@@ -93,9 +93,9 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
     """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
-    await add(server.services.log, call(1), call(2))
+    await add(server.services.spool.log, call(1), call(2))
     assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
-    await server.services.deliveries.declare([])
+    await server.services.spool.deliveries.declare([])
     assert {"route": ROUTE, "discarded": 2} == (await server.ask("DELETE", f"/routes/{ROUTE}")).payload
     assert 404 == (await server.ask("DELETE", f"/routes/{ROUTE}")).status
     actions = [row["action"] for row in (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]]
@@ -160,13 +160,13 @@ async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) ->
 @pytest.mark.asyncio
 async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> None:
     """A dry run changes nothing; the real one makes new deliveries and is audited."""
-    await add(server.services.log, call(1), call(2))
+    await add(server.services.spool.log, call(1), call(2))
     for _ in range(2):
-        await server.services.deliveries.settle(await due(server), Settlement(delivered=1))
+        await server.services.spool.deliveries.settle(await due(server), Settlement(delivered=1))
     body = {"route": ROUTE, "since": "2026-09-21T14:00:00Z", "until": "2026-09-21T15:00:00+00:00"}
     dry = (await server.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
     assert (2, True) == (dry["records"], dry["dry_run"])
-    assert await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=10) is None
+    assert await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=10) is None
     assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
     assert (await due(server)).replay
     [row] = (await server.ask("GET", "/audit", action="route.replay")).payload["audit"]
@@ -192,8 +192,8 @@ async def test_replay_needs_a_time_range(server: OperatorServer, since: str, unt
 @pytest.mark.asyncio
 async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
     """What the sender is never told: how many were new."""
-    receipt = await add(server.services.log, call(1), call(2))
-    again = await add(server.services.log, call(2), call(3))
+    receipt = await add(server.services.spool.log, call(1), call(2))
+    again = await add(server.services.spool.log, call(2), call(3))
     first = (await server.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
     second = (await server.ask("GET", f"/receipts/{again.id}")).payload["receipt"]
     assert (2, 0) == (first["new"], first["duplicates"])
@@ -206,7 +206,7 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
 async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     """Names, count and when last seen, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
-    await server.services.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
+    await server.services.spool.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
     assert (list(shape), 1, "2026-09-21T14:13:20.000Z") == (row["names"], row["count"], row["last_seen"])
     assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
@@ -216,9 +216,9 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
-    await add(server.services.log, call(1), (record, known_as))
-    await server.services.deliveries.set_aside(await due(server), error="no", status="400")
-    await server.services.deliveries.unknown(await due(server), reason="no answer")
+    await add(server.services.spool.log, call(1), (record, known_as))
+    await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
+    await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
     assert (AI_TELEMETRY, 2, "0.25", []) == (shown["topic"], shown["number"], shown["record"]["cost"], shown["dead"])
     assert [("unknown", "no answer")] == [(each["state"], each["last_error"]) for each in shown["deliveries"]]
@@ -243,7 +243,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The duplicate window knows its number, or about when it came; what it does not know is looked for in one day."""
-    log = server.services.log
+    log = server.services.spool.log
     for hour in range(40):
         await add(log, *[call(hour * 1000 + number, at=server.clock.now()) for number in range(1000)])
         server.clock.move(3600)
@@ -287,7 +287,7 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
                 identities=[Identity(event.id)],
                 amount_of=lambda event: Decimal("0.10") if event.event_type in mapped else None,
             )
-            await server.services.log.append(kept)
+            await server.services.spool.log.append(kept)
         api_call, login = (await server.ask("GET", "/event-types")).payload["event_types"]
         assert {
             "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20.000Z",
@@ -304,8 +304,8 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> None:
     """Reports of one call that disagreed, by pair of sources."""
-    await add(server.services.log, call(1, source="gateway"))
-    await add(server.services.log, call(1, source="sdk", input_tokens=999))
+    await add(server.services.spool.log, call(1, source="gateway"))
+    await add(server.services.spool.log, call(1, source="sdk", input_tokens=999))
     [row] = (await server.ask("GET", "/conflicts")).payload["conflicts"]
     assert ("gateway", "sdk", 1) == (row["first_source"], row["second_source"], row["count"])
     assert (100, 999) == (row["first"]["input_tokens"], row["second"]["input_tokens"])
@@ -314,8 +314,10 @@ async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> No
 @pytest.mark.asyncio
 async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     """Range and words of what an accepting answer refused."""
-    await add(server.services.log, call(1))
-    await server.services.deliveries.settle(await due(server), Settlement(delivered=0, refused=1, words="too old"))
+    await add(server.services.spool.log, call(1))
+    await server.services.spool.deliveries.settle(
+        await due(server), Settlement(delivered=0, refused=1, words="too old")
+    )
     [row] = (await server.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
     assert (ROUTE, 1, 1, 1, "too old") == (row["route"], row["first"], row["last"], row["count"], row["words"])
 
@@ -333,7 +335,7 @@ async def test_the_books_balance(server: OperatorServer) -> None:
 async def test_books_are_recounted_one_at_a_time(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks; the person who asked for it has other questions answered meanwhile."""
     await bury(server, 1)
-    log, verify = server.services.log, server.services.log.verify
+    log, verify = server.services.spool.log, server.services.spool.log.verify
     at_work, most = 0, 0
     begun, end = asyncio.Event(), asyncio.Event()
 

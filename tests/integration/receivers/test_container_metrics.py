@@ -195,7 +195,7 @@ async def test_too_many_files_are_refused(serve: Serve) -> None:
     assert (503, "spool_full") == error(answer)
     assert b"container.max_files" in answer.body
     assert 50 == len(urls(await agent.announce(server, [f"last-{n}" for n in range(50)], key)))
-    [share] = await server.app.services.operators.shares()
+    [share] = await server.app.services.operators.senders.shares()
     assert ("container.max_files", 250, 300) == (share.limit, share.held, share.most)
 
 

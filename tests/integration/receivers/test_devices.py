@@ -177,7 +177,7 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
     await inspector(operators).inspect()
-    titles = [each.title for each in await operators.require_registry().insights.found()]
+    titles = [each.title for each in await operators.installation.require_registry().insights.found()]
     assert [title for title in titles if "fleet" in title and "devices.max" in title]
 
 

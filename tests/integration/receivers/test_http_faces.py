@@ -242,7 +242,7 @@ async def test_connections_of_operators_have_a_limit_of_their_own(serve: Serve) 
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
     async with asyncio.timeout(60):
         assert b"" == await streams[0][0].read()
-    assert 2 == serving.app.services.operators.connections.count
+    assert 2 == serving.app.services.operators.installation.connections.count
     assert 200 == (await serving.send("/v1/traces", b"{}")).status
     for _, writer in streams:
         writer.close()

@@ -93,7 +93,7 @@ async def test_rates_of_bills_are_metrics(app: App) -> None:
     calls = [call("aws.bedrock", day, 750, "3.2"), call("anthropic", day, 1000, "1")]
     known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
     await add(app.services.storage.log, *zip(calls, known, strict=True))
-    await app.services.operators.require_reconciler().look()
+    await app.services.operators.money.require_reconciler().look()
     lines = [line for line in (await metrics(app)).splitlines() if line.startswith("tollhouse_reconciled_ratio{")]
     assert [
         'tollhouse_reconciled_ratio{measure="money",provider="aws.bedrock"} 0.8',
@@ -117,10 +117,12 @@ def sorted_labels(line: str) -> str:
 async def test_a_report_that_stays_away_is_told(app: App) -> None:
     """With what the provider said of the key; it is gone when the report is there."""
     services = app.services.operators
-    assert services.statement_puller is not None and services.registry is not None
-    await services.statement_puller().pull("costs")
+    assert services.money.statement_puller is not None and services.installation.registry is not None
+    await services.money.statement_puller().pull("costs")
     await inspector(services).inspect()
-    [found] = [each for each in await kept_insights(services.registry) if "statement_stale" in str(each.finding)]
+    [found] = [
+        each for each in await kept_insights(services.installation.registry) if "statement_stale" in str(each.finding)
+    ]
     assert "401 no such key; is it an admin key?" in found.description
     today = day_of(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)

@@ -33,7 +33,7 @@ Restart = Callable[[], Awaitable[App]]
 
 
 def puller_of(app: App) -> StatementPuller:
-    found = app.services.operators.statement_puller
+    found = app.services.operators.money.statement_puller
     assert found is not None
     return found()
 

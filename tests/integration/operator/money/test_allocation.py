@@ -59,13 +59,13 @@ def spent(now: float) -> list[Any]:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
-        await add(server.services.log, *spent(NOW.timestamp()))
+        await add(server.services.spool.log, *spent(NOW.timestamp()))
         yield server
 
 
 def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") -> None:
-    definition = parse(text.encode(), server.services.ledger.own_dimensions())
-    server.services.published.put(joined({"": definition}), version=version)
+    definition = parse(text.encode(), server.services.money.ledger.own_dimensions())
+    server.services.money.published.put(joined({"": definition}), version=version)
 
 
 async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, str]:
@@ -118,7 +118,7 @@ async def test_views_and_budgets_of_published_dimensions(server: OperatorServer)
     assert {"ads": "4", "search": "3"} == {each["owner"]: each["actual"] for each in owners.payload["owners"]}
     found = await server.ask("GET", "/records", view="Search")
     assert {"search", "Search "} == {row["team"] for row in found.payload["records"]}
-    server.services.published.put(joined({}), version="2")
+    server.services.money.published.put(joined({}), version="2")
     broken = (await server.ask("GET", f"/views/{made['id']}")).payload["view"]["broken"]
     assert f"does not know {OWNER}" in broken
     assert 400 == (await server.ask("GET", "/report", view="Search")).status
@@ -145,16 +145,16 @@ async def test_a_diff(server: OperatorServer) -> None:
     assert [("o3", None, {"cost": "5", "calls": 2}), ("gpt-4o", None, {"cost": "2", "calls": 1})] == [
         tuple(each.values()) for each in payload["dimensions"][1]["elements"]
     ]
-    assert [OWNER, "User:Defined:Area"] == [each.id for each in server.services.published.dimensions()]
+    assert [OWNER, "User:Defined:Area"] == [each.id for each in server.services.money.published.dimensions()]
 
 
 @pytest.mark.asyncio
 async def test_a_diff_of_a_namespace(server: OperatorServer) -> None:
     """A namespace's definition replaces its own dimensions alone, and may not take those of another."""
-    known = server.services.ledger.own_dimensions()
+    known = server.services.money.ledger.own_dimensions()
     model = b"Dimensions: {M: {Rules: [{Type: GroupBy, Source: model}]}}"
     parts = {"": parse(DEFINITION.encode(), known), "ml": parse(model, known)}
-    server.services.published.put(joined(parts), version="3")
+    server.services.money.published.put(joined(parts), version="3")
     other = "Dimensions: {N: {Rules: [{Type: GroupBy, Source: user}]}}"
     answer = await server.ask("POST", "/allocation/diff", {"definition": other, "namespace": "ml"})
     states = {each["id"].rpartition(":")[2]: each["state"] for each in answer.payload["dimensions"]}

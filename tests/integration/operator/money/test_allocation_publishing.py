@@ -33,7 +33,7 @@ async def test_definitions(server: OperatorServer) -> None:
     assert 201 == (await server.ask("POST", "/allocation/namespaces", {"id": "ml", "name": "Models"})).status
     body = {"definition": REGION, "namespace": "ml"}
     assert 201 == (await server.ask("POST", "/allocation/publish", body)).status
-    assert {"User:Defined:Owner", "User:Defined:Region"} <= set(server.services.ledger.dimensions())
+    assert {"User:Defined:Owner", "User:Defined:Region"} <= set(server.services.money.ledger.dimensions())
     versions = (await server.ask("GET", "/allocation/versions", is_in_force="true")).payload["versions"]
     assert {(None, "1"), ("ml", "1")} == {(each["namespace"], each["version"]) for each in versions}
     one = await server.ask("GET", "/allocation/versions/latest", namespace="ml")
@@ -58,7 +58,7 @@ async def test_what_is_refused(server: OperatorServer) -> None:
         assert 404 == (await server.ask("POST", f"/allocation/{path}", body)).status
     valid = await server.ask("POST", "/allocation/validate", {"definition": OWNER})
     assert ("1", False) == (valid.payload["version"]["version"], valid.payload["version"]["is_in_force"])
-    assert "" == server.services.published.version
+    assert "" == server.services.money.published.version
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ TEN_HOURS = {**HOURLY, "to": (FIRST + timedelta(hours=10)).isoformat()}
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
     async with operator_server(tmp_path, engine=request.param, clock=clock, answers=lambda: SETTINGS) as server:
-        await fill(server.services.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp()))
+        await fill(server.services.money.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp()))
         dear = call(1, at=NOW.timestamp(), user="dear", cost="900", cost_source="reported")
-        await add(server.services.log, dear)
+        await add(server.services.spool.log, dear)
         yield server
 
 
@@ -117,7 +117,7 @@ async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(se
     """Elements are combinations times dimensions: that is known before the first of them."""
     many = range(-(-10 * SETTINGS.max_summed_rows // USERS))
     rules = "Rules: [{Type: GroupBy, Source: user}]"
-    server.services.allocation = lambda: AllocationSettings(max_dimensions=10_000, max_definition_bytes=10**6)
+    server.services.money.allocation = lambda: AllocationSettings(max_dimensions=10_000, max_definition_bytes=10**6)
     definition = "Dimensions:" + "".join(f"\n  D{each}: {{{rules}}}" for each in many)
     answer = await server.ask("POST", "/allocation/diff", {"definition": definition})
     assert (422, "asked_too_much") == answer.error[:2]

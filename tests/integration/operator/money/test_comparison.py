@@ -51,7 +51,7 @@ def calls(spent: tuple[tuple[str, str, int, str], ...]) -> list[Any]:
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
     async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
-        await add(server.services.log, *calls(SPENT))
+        await add(server.services.spool.log, *calls(SPENT))
         yield server
 
 

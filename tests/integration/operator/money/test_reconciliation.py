@@ -77,7 +77,7 @@ async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
         for each in records:
             prices.price(each)
         known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
-        await add(server.services.log, *zip(records, known, strict=True))
+        await add(server.services.spool.log, *zip(records, known, strict=True))
         yield server
 
 
@@ -212,7 +212,7 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)
     assert all("2026-03" in each["title"] for each in about)
     assert 2 <= sum("unreported_traffic" in each["description"] for each in about)
-    newest = server.services.require_reconciler().newest
+    newest = server.services.money.require_reconciler().newest
     ratios = {(each.provider, each.measure): each.ratio for each in gauges(newest.values())}
     assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
     assert all(0 < ratio < 1 for ratio in ratios.values())

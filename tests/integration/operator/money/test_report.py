@@ -41,7 +41,7 @@ async def spend(server: OperatorServer, *spent: tuple[str, str | None, str]) -> 
     for number, (day, model, cost) in enumerate(spent):
         at = datetime.fromisoformat(f"{day}T12:00" if len(day) == 10 else day).replace(tzinfo=UTC).timestamp()
         calls.append(call(number, at=at, request_model=model, cost=cost, cost_source="reported"))
-    await add(server.services.log, *calls)
+    await add(server.services.spool.log, *calls)
 
 
 async def raw(server: OperatorServer, *query: tuple[str, str], status: int = 200) -> tuple[Mapping[str, str], str]:
@@ -168,7 +168,7 @@ async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> N
     """Whatever senders call themselves: as many rows as groups, and none of them begins like a formula."""
     named = ("request_model", "team", "user", "api_key", "device", "source")
     calls = [call(n, at=NOW.timestamp() - 86400, **dict.fromkeys(named, name)) for n, name in enumerate(HOSTILE)]
-    await add(server.services.log, *calls)
+    await add(server.services.spool.log, *calls)
     for dimension in ("model", "team", "user", "api_key", "device", "source"):
         asked = (("by", dimension), ("range", "mtd"))
         groups = len((await report(server, *asked))["rows"])

@@ -89,7 +89,7 @@ async def test_a_large_report_is_refused(server: OperatorServer) -> None:
         (ReconciliationSettings(max_file_bytes=size - 1), "reconciliation.max_file_bytes"),
         (ReconciliationSettings(max_rows=5), "reconciliation.max_rows"),
     ):
-        server.services.reconciliation = lambda settings=settings: settings  # type: ignore[misc]
+        server.services.money.reconciliation = lambda settings=settings: settings  # type: ignore[misc]
         answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": True})
         assert words in json.dumps(answer.payload)
         assert (400 if words else 200) == answer.status

@@ -37,7 +37,7 @@ def spent(now: float) -> list[Any]:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
-        await add(server.services.log, *spent(NOW.timestamp()))
+        await add(server.services.spool.log, *spent(NOW.timestamp()))
         yield server
 
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.http.services import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
+from gateway.http.holders.people import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
@@ -107,7 +107,7 @@ async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -
 async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[str]) -> None:
     """An address that writes the headers itself has one limit, whatever it writes, and no session of an https page."""
     async with installation(tmp_path, proxies=proxies) as server:
-        server.services.shared_sign_ins.charge(f"address {STRANGER}", SHARED_BURST - 3)
+        server.services.people.shared_sign_ins.charge(f"address {STRANGER}", SHARED_BURST - 3)
         statuses = []
         for place in range(6):
             told = {"X-Forwarded-For": f"198.51.100.{place}", "X-Forwarded-Proto": "https"}

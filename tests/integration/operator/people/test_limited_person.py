@@ -108,7 +108,7 @@ class Place:
 
     async def records_of(self, world: World) -> None:
         self.records += 1
-        await add(self.server.services.log, *calls(world, self.server.clock.now(), self.records))
+        await add(self.server.services.spool.log, *calls(world, self.server.clock.now(), self.records))
 
 
 def calls(world: World, now: float, number: int) -> list[Any]:
@@ -128,11 +128,11 @@ async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) 
     async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
         services, registry = server.services, server.registry
         adviser = Adviser(
-            Sources(ledger=services.ledger, log=services.log, prices=services.prices),
+            Sources(ledger=services.money.ledger, log=services.spool.log, prices=services.money.prices),
             registry.recommendations,
-            services.clock,
+            services.installation.clock,
         )
-        services.adviser = Once(lambda: adviser)
+        services.money.adviser = Once(lambda: adviser)
         made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
         assert 201 == made.status, made.payload
         worlds = [World(OWN), World(FOREIGN)]
@@ -145,18 +145,18 @@ async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) 
             permission_sets=tuple(PERMISSION_SETS),
             members=(EVA,),
         )
-        await registry.roles.create(draft, known=services.ledger.dimensions(), limits=RoleLimits(), actor=ROOT)
+        await registry.roles.create(draft, known=services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT)
         yield Place(server, await signed_in(server, "none", EVA), own=worlds[0], foreign=worlds[1])
 
 
 async def fill(server: OperatorServer, world: World, number: int) -> None:
     services, registry, name = server.services, server.registry, world.team
-    await add(services.log, *calls(world, server.clock.now(), number))
+    await add(services.spool.log, *calls(world, server.clock.now(), number))
     event = UsageEvent(id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject")
-    await add(services.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
+    await add(services.spool.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
     await server.create(f"{name} key", scopes=[INGEST], description=name)
-    await services.require_devices().enrol(DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, "")
-    await services.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)
+    await services.senders.require_devices().enrol(DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, "")
+    await services.senders.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)
     view = await made(
         server, "view", "/views", name=f"{name} view", filter={"team": [name]}, principal_dimension="user"
     )
@@ -315,7 +315,7 @@ async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
                 f"{number}.{number:03}",
                 ("ok", "error")[number % 5 == 0],
             )
-            await add(there.server.services.log, (record, known))
+            await add(there.server.services.spool.log, (record, known))
         asked = [f"/report?{query}" for query in QUERIES["report"] if FOREIGN not in query]
         asked += [f"/comparison?{query}" for query in QUERIES["comparison"]]
         asked += [

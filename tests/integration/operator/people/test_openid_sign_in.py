@@ -16,8 +16,8 @@ from gateway.authentication.oidc import sign_ins
 from gateway.authentication.oidc.problems import PROBLEMS
 from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from gateway.configuration.sections import OidcSettings
+from gateway.http.holders.people import SHARED_BURST, SIGN_IN_BURST
 from gateway.http.key_carriage import CSRF_HEADER
-from gateway.http.services import SHARED_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
@@ -35,8 +35,8 @@ class House:
     def __init__(self, server: OperatorServer, provider: OpenIdProvider) -> None:
         self.server = server
         self.provider = provider
-        assert server.services.oidc
-        self.oidc = server.services.oidc
+        assert server.services.people.oidc
+        self.oidc = server.services.people.oidc
 
     async def get(self, path: str, query: dict[str, str] | None = None, cookie: str = "") -> aiohttp.ClientResponse:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
@@ -69,7 +69,7 @@ class House:
         settings = {**vars_of(self.oidc.settings), **settings}
         known = OidcSettings(**settings)
         self.oidc = ProviderSignIns(known, self.server.registry, self.server.clock)
-        self.server.services.oidc = self.oidc
+        self.server.services.people.oidc = self.oidc
 
     async def log_out(self, token: str) -> int:
         async with aiohttp.ClientSession() as backend:
@@ -113,7 +113,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             console=f"{server.url}/console/",
             timeout=30,
         )
-        server.services.oidc = ProviderSignIns(settings, server.registry, server.clock)
+        server.services.people.oidc = ProviderSignIns(settings, server.registry, server.clock)
         house = House(server, provider)
         yield house
         await house.oidc.close()
@@ -451,7 +451,7 @@ async def test_attempts_are_limited(house: House) -> None:
     for _ in range(SIGN_IN_BURST + 2):
         assert 200 == await house.status(await house.sign_in())
     # This machine's addresses are shared by all who are on it.
-    house.server.services.shared_sign_ins.charge("provider 127.0.0.1", SHARED_BURST - 0.5)
+    house.server.services.people.shared_sign_ins.charge("provider 127.0.0.1", SHARED_BURST - 0.5)
     found = [(await house.begin())[0] for _ in range(SIGN_IN_BURST + 1)]
     assert "../#problem=attempts" == found[-1]
 
@@ -459,7 +459,7 @@ async def test_attempts_are_limited(house: House) -> None:
 @pytest.mark.asyncio
 async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     """Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all."""
-    buckets = house.server.services.shared_sign_ins
+    buckets = house.server.services.people.shared_sign_ins
     buckets.charge("provider 127.0.0.1", SHARED_BURST - 4.55)
     begun = [await house.begin() for _ in range(15)]
     assert all(location.startswith(house.provider.url) for location, _ in begun)
@@ -681,7 +681,7 @@ async def test_the_sign_in_page_learns_the_ways(house: House) -> None:
     """The provider's name for its button and the sentence of each problem; without a provider, none."""
     ways = await house.server.over_http("GET", "/sign-in-ways")
     assert {"provider": {"name": "OpenID"}, "problems": dict(PROBLEMS)} == ways.payload
-    house.server.services.oidc = None
+    house.server.services.people.oidc = None
     assert (await house.server.over_http("GET", "/sign-in-ways")).payload["provider"] is None
     assert "../#problem=off" == (await house.begin())[0]
     assert "off" == outcome(await house.finish({}, ""))

@@ -48,7 +48,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
             call(number, at=now - days * 86400, team=team, request_model=model, cost=cost, cost_source="reported")
             for number, (team, model, days, cost) in enumerate(SPENT)
         ]
-        await add(server.services.log, *calls)
+        await add(server.services.spool.log, *calls)
         yield server
 
 
@@ -177,7 +177,7 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
         )
         for number in range(30)
     ]
-    await add(server.services.log, *calls)
+    await add(server.services.spool.log, *calls)
     users = next(each for each in (await preview(server, person=ADA, account_role="viewer"))["dimensions"]
                  if each["dimension"] == "user")  # fmt: skip
     assert (20, "u29") == (len(users["values"]), users["values"][0]["value"])

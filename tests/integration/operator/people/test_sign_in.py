@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.addresses.table import OPERATOR_ADDRESSES
-from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
+from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from gateway.operator import admission
 from gateway.operator.address import SIGNED_IN, OperatorAddress
@@ -273,7 +273,7 @@ async def tried(server: OperatorServer, password: str, address: str = "198.51.10
 async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorServer) -> None:
     """Many addresses together are limited, too."""
     await account(server)
-    buckets = server.services.account_sign_ins
+    buckets = server.services.people.account_sign_ins
     for _ in range(ACCOUNT_BURST):
         buckets.charge(ADA)
     answer = await server.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD})

@@ -106,7 +106,7 @@ async def foreign_calls(there: Place) -> None:
     for begin in range(10_000, 10_000 + FOREIGN_CALLS, 2000):
         made = [call(number, at=now - 60) for number in range(begin, begin + 2000)]
         kept = [(replace(example, id=record.id), known) for record, known in made]
-        await add(there.server.services.log, *kept)
+        await add(there.server.services.spool.log, *kept)
 
 
 @pytest.mark.asyncio
@@ -191,7 +191,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
 ) -> None:
     """The first report names no team, and the role shows all but one; the second one names that team."""
     async with operator_server(tmp_path, clock=MovedClock(), hold=10) as server:
-        log, now = server.services.log, server.clock.now()
+        log, now = server.services.spool.log, server.clock.now()
         draft = RoleDraft(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
                           permission_sets=(VIEW_RECORDS,), members=(EVA,))  # fmt: skip
         await server.registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local"))

@@ -1,0 +1,10 @@
+"""Makes what handlers of assistants work with."""
+
+from __future__ import annotations
+
+from gateway.assembly.parts import Assembler
+from gateway.http.holders.assistants import AssistantServices
+
+
+def assistant_services(parts: Assembler) -> AssistantServices:
+    return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp)

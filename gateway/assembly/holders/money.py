@@ -1,0 +1,76 @@
+"""Makes what handlers of money work with. What pulls and asks is imported when it is first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from exporters.service.billing_sync import BillingSync
+from gateway.assembly.money import adviser, budget_evaluator, reconciler
+from gateway.assembly.parts import Assembler
+from gateway.first_use import Once
+from gateway.http.holders.installation import Urls
+from gateway.http.holders.money import MoneyServices
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+
+if TYPE_CHECKING:
+    from gateway.final_costs.puller import FinalCostPuller
+    from gateway.statements.puller import StatementPuller
+
+
+def money_services(
+    parts: Assembler, billing: BillingSync, urls: Callable[[], Urls], intake: Intake | None
+) -> MoneyServices:
+    """`intake` has the prices in use, where there is one."""
+    storage, clock = parts.storage, parts.clock
+
+    def prices() -> PriceBook:
+        return PriceBook.load(parts.config.prices) if intake is None else intake.prices
+
+    return MoneyServices(
+        registry=storage.registry,
+        registry_problem=storage.registry_problem,
+        clock=clock,
+        ledger=storage.ledger,
+        billing=billing,
+        billing_connections=parts.billing_connections,
+        prices=lambda: PriceBook.load(parts.config.prices),
+        adviser=adviser(storage, clock, lambda: parts.config),
+        reconciler=reconciler(storage, clock, lambda: parts.config),
+        statement_puller=pulled_statements(parts),
+        final_costs=final_costs(parts, prices),
+        reconciliation=lambda: parts.config.reconciliation,
+        budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
+        allocation=lambda: parts.config.allocation,
+    )
+
+
+def final_costs(parts: Assembler, prices: Callable[[], PriceBook]) -> Once[FinalCostPuller] | None:
+    """None while the registry, which keeps what is asked for, is damaged."""
+    storage, registry = parts.storage, parts.storage.registry
+    if registry is None:
+        return None
+
+    def make() -> FinalCostPuller:
+        from gateway.assembly.final_costs import final_cost_puller
+
+        return final_cost_puller(
+            storage.log, registry.statements, parts.clock, lambda: parts.config, parts.stack, prices
+        )
+
+    return Once(make)
+
+
+def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
+    """None while the registry, which keeps statements, is damaged."""
+    registry = parts.storage.registry
+    if registry is None:
+        return None
+
+    def make() -> StatementPuller:
+        from gateway.assembly.statements import statement_puller
+
+        return statement_puller(registry.statements, parts.clock, lambda: parts.config, parts.stack)
+
+    return Once(make)

@@ -1,0 +1,26 @@
+"""Makes what handlers of the spool work with."""
+
+from __future__ import annotations
+
+from exporters.forwarder import Forwarder
+from exporters.service.events import is_unmapped, sent_as
+from gateway.assembly.parts import Assembler
+from gateway.http.holders.spool import SpoolServices
+
+
+def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
+    storage = parts.storage
+    return SpoolServices(
+        log=storage.log,
+        deliveries=storage.deliveries,
+        streams=storage.streams,
+        clock=parts.clock,
+        wake=lambda _: routes.poke(),
+        syncs=routes.syncs,
+        events_sent_as=lambda type: sent_as(parts.config.upstream, type),
+        is_unmapped=lambda type: is_unmapped(parts.config.upstream, type),
+        event_amount=parts.amount_of,
+        partial_reports=storage.partial_reports,
+        max_listed_records=lambda: parts.config.server.max_listed_records,
+        hold_s=lambda: parts.config.spool.hold,
+    )

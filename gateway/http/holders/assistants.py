@@ -1,0 +1,25 @@
+"""What handlers of assistants work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.authentication.tool_calls import ToolCalls
+from gateway.configuration.sections import McpSettings
+
+if TYPE_CHECKING:
+    from spool.clock import Clock
+
+
+@dataclass(kw_only=True)
+class AssistantServices:
+    """`tool_calls` counts what each key asks."""
+
+    clock: Clock
+    mcp: Callable[[], McpSettings] = McpSettings
+    tool_calls: ToolCalls = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tool_calls = ToolCalls(self.clock, self.mcp)

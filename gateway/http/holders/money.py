@@ -1,0 +1,111 @@
+"""What handlers of money work with: the ledger, budgets, savings, bills and definitions of allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.allocation.language import Limits
+from gateway.allocation.published import Published
+from gateway.allocation.publishing import Publishing
+from gateway.configuration.sections import AllocationSettings, ReconciliationSettings
+from gateway.errors import Refusal
+from gateway.first_use import Once
+from gateway.http.holders.registry import WithRegistry
+from gateway.intake.prices import PriceBook
+
+if TYPE_CHECKING:
+    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.final_costs.puller import FinalCostPuller
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.recommendations.adviser import Adviser
+    from gateway.reconciliation.reconciler import Reconciler
+    from gateway.statements.puller import StatementPuller
+    from spool.billing.hours import BillingPlan
+    from spool.ledger.ledger import Ledger
+
+
+class Billing(Protocol):
+    """AI cost as billing drops: what a span comes to, and sending it."""
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+
+@dataclass(kw_only=True)
+class MoneyServices(WithRegistry):
+    """`prices` is the book to price sums again. What the registry keeps is None while it is damaged."""
+
+    ledger: Ledger
+    billing: Billing
+    billing_connections: BillingConnections
+    prices: Callable[[], PriceBook] = PriceBook.load
+    adviser: Once[Adviser] | None = None
+    reconciler: Once[Reconciler] | None = None
+    statement_puller: Once[StatementPuller] | None = None
+    final_costs: Once[FinalCostPuller] | None = None
+    reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
+    budgets: BudgetEvaluator | None = None
+    allocation: Callable[[], AllocationSettings] = AllocationSettings
+    published: Published = field(init=False, repr=False)
+    publishing: Publishing | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.published = Published(self.ledger)
+        self.publishing = self._publishing()
+
+    def require_adviser(self) -> Adviser:
+        """Who looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.adviser is None:
+            raise Refusal(503, "no_recommendations", "savings are not looked for here")
+        return self.adviser()
+
+    def require_reconciler(self) -> Reconciler:
+        """Who compares bills. Refusal 503 while the registry, which keeps the statements, is damaged."""
+        self.require_registry()
+        if self.reconciler is None:
+            raise Refusal(503, "no_reconciliation", "statements are not kept here")
+        return self.reconciler()
+
+    def sums_changed(self) -> None:
+        """Let what is read from the ledger be read again: it was counted or priced anew."""
+        if self.budgets is not None:
+            self.budgets.wake()
+
+    def require_budgets(self) -> BudgetEvaluator:
+        """What evaluates the budgets. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.budgets is None:
+            raise Refusal(503, "no_budgets", "budgets are not evaluated here")
+        return self.budgets
+
+    def require_publishing(self) -> Publishing:
+        """What publishes definitions of allocation. Refusal 503 while the registry, which keeps them, is damaged."""
+        self.require_registry()
+        if self.publishing is None:
+            raise Refusal(503, "no_allocation", "definitions are not published here")
+        return self.publishing
+
+    def _publishing(self) -> Publishing | None:
+        if self.registry is None:
+            return None
+        return Publishing(
+            self.registry.allocation,
+            self.ledger,
+            self.published,
+            limits=self.allocation_limits,
+            max_versions=lambda: self.allocation().max_versions,
+            max_jobs=lambda: self.allocation().max_jobs,
+            changed=self.sums_changed,
+        )
+
+    def allocation_limits(self) -> Limits:
+        """How large a definition may be."""
+        section = self.allocation()
+        return Limits(
+            max_bytes=section.max_definition_bytes, max_dimensions=section.max_dimensions, max_rules=section.max_rules
+        )

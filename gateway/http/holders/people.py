@@ -1,0 +1,46 @@
+"""What handlers of people and their sign-in work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.attempts import Buckets
+from gateway.http.holders.registry import WithRegistry
+from spool.registry.roles import RoleLimits
+
+if TYPE_CHECKING:
+    from gateway.authentication.oidc.sign_ins import ProviderSignIns
+
+SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
+SIGN_IN_PER_S = 1 / 30
+# From an address that many people may share: more than an account has, so that one of them does not stop the others.
+SHARED_BURST, SHARED_PER_S = 300, 1.0
+# For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
+ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
+
+
+@dataclass(kw_only=True)
+class PeopleServices(WithRegistry):
+    """
+    The HTTP side and the socket share the counted attempts.
+
+    `hosts` are the names (without port) under which the console may be reached beside loopback and bare addresses.
+    `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says that browsers speak
+    https to what is in front of the operator side.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    oidc: ProviderSignIns | None = None
+    is_behind_tls: bool = False
+    role_limits: Callable[[], RoleLimits] = RoleLimits
+    sign_ins: Buckets = field(init=False, repr=False)
+    shared_sign_ins: Buckets = field(init=False, repr=False)
+    account_sign_ins: Buckets = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
+        self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
+        self.hosts = frozenset(host.lower() for host in self.hosts)

@@ -1,0 +1,52 @@
+"""What handlers of senders work with: their keys, devices, clusters and files of container metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.errors import Refusal
+from gateway.http.holders.registry import WithRegistry
+
+if TYPE_CHECKING:
+    from gateway.authentication.access import Access
+    from gateway.devices.clusters import Clusters
+    from gateway.devices.lifecycle import DeviceLifecycle
+    from spool.container_files.files import ContainerFiles
+    from spool.shares import KeyShare
+
+
+async def _no_shares() -> Sequence[KeyShare]:
+    return ()
+
+
+@dataclass(kw_only=True)
+class SenderServices(WithRegistry):
+    """`shares` gives the keys that hold nearly what they may of what is one for all."""
+
+    access: Access
+    devices: DeviceLifecycle | None = None
+    clusters: Clusters | None = None
+    container_files: ContainerFiles | None = None
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+
+    def require_devices(self) -> DeviceLifecycle:
+        """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
+        self.require_registry()
+        if self.devices is None:
+            raise Refusal(503, "no_devices", "devices are not kept here")
+        return self.devices
+
+    def require_container_files(self) -> ContainerFiles:
+        """The files of container metrics. Refusal 503 where there are none."""
+        if self.container_files is None:
+            raise Refusal(503, "no_container_files", "container metrics are not kept here")
+        return self.container_files
+
+    def require_clusters(self) -> Clusters:
+        """The clusters. Refusal 503 where there are none, or where their changes could not be audited."""
+        self.require_registry()
+        if self.clusters is None:
+            raise Refusal(503, "no_clusters", "clusters are not kept here")
+        return self.clusters

@@ -1,0 +1,50 @@
+"""What handlers of the spool work with: the log, its routes and deliveries, streams and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.configuration.sections import ServerSettings
+from spool.ledger.own_records import OwnRecords
+
+if TYPE_CHECKING:
+    from spool.clock import Clock
+    from spool.deliveries.protocols import Deliveries
+    from spool.deliveries.values import RouteState
+    from spool.log.event_types import AmountOf
+    from spool.log.partial_reports import PartialReports
+    from spool.log.protocols import Log
+    from spool.streams import StreamReader
+
+
+def _wake_nothing(route: str) -> None:
+    """Do nothing: without a server no route runs, and it finds its work at the next start."""
+
+
+@dataclass(kw_only=True)
+class SpoolServices:
+    """
+    `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought upstream,
+    shown as routes are; without a server none runs. `events_sent_as` says how a type of usage events leaves for the
+    upstream, None if it does not; `is_unmapped` whether that is for want of a line in [upstream.events], and
+    `event_amount` what an event amounts to by its type's line.
+    """
+
+    log: Log
+    deliveries: Deliveries
+    streams: StreamReader
+    clock: Clock
+    wake: Callable[[str], None] = _wake_nothing
+    syncs: Callable[[], Sequence[RouteState]] = tuple
+    events_sent_as: Callable[[str], str | None] = lambda _: None
+    is_unmapped: Callable[[str], bool] = lambda _: False
+    event_amount: AmountOf = lambda _: None
+    partial_reports: PartialReports | None = None
+    max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
+    hold_s: Callable[[], float] = lambda: 0.0
+    own_records: OwnRecords = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.own_records = OwnRecords(self.log, self.clock)
