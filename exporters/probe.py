@@ -10,8 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
-from exporters.http.client import Client
-from exporters.otlp.telemetry import CONTENT_TYPE
+from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
 REFUSED = "refused"  # its route would be parked
@@ -35,7 +34,7 @@ async def try_export(
 ) -> Probe:
     """Sends an empty OTLP export."""
     try:
-        await client.send(url, b"", content_type=CONTENT_TYPE, authorization=authorization, headers=headers)
+        await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
     except SendError as error:
         return failed(error)
     return Probe(status=OK)
@@ -46,7 +45,7 @@ async def try_connection(client: Client, url: str) -> Probe:
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
     try:
-        await client.send(root, b"", method="HEAD", content_type=CONTENT_TYPE)
+        await client.send(root, b"", method="HEAD", content_type=PROTOBUF)
     except SendError as error:
         if not error.answered:
             return failed(error)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gateway.assembly.services import open_services
 from gateway.authentication.access import Bearer
@@ -27,7 +28,6 @@ from gateway.http.services import Services
 from gateway.listeners import Listeners
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE, console_link
-from gateway.refusing import RefusingListeners
 from spool.clock import Clock
 from spool.disks import fullness
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
@@ -36,6 +36,9 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
+
+if TYPE_CHECKING:
+    from gateway.refusing import RefusingListeners
 from spool.turns.thread_priority import lower_priority
 
 _log = logging.getLogger(__name__)
@@ -266,6 +269,8 @@ class App:
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
+        from gateway.refusing import RefusingListeners
+
         takes_grpc = not self._listeners.grpc_address
         refusing = RefusingListeners(self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc)
         self.config = replace(self.config, server=await refusing.start())

@@ -12,6 +12,9 @@ from urllib.parse import quote
 
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket
+# Headers of a CSV.
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # what answers in JSON say as `whole_since`
+CUT_PERIODS = "Tollhouse-Cut-Periods"  # the same of `cut_periods`, separated by commas: CSV keeps its columns
 AS = "X-Tollhouse-As"  # the header that names who asks on the operator socket
 
 

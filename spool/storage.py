@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spool.billing.drops import BillingDrops
 from spool.billing.hours import BillingHours
@@ -26,7 +27,9 @@ from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
-from spool.transfer.tables import MadeCopy, OpenTables, Progress
+
+if TYPE_CHECKING:
+    from spool.transfer.tables import MadeCopy, OpenTables, Progress
 
 
 @dataclass(frozen=True, kw_only=True)

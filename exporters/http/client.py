@@ -20,6 +20,7 @@ from exporters.http import compression
 from exporters.http.answers import HttpAnswer, problem, redact
 from spool.clock import Clock
 
+PROTOBUF = "application/x-protobuf"
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from exporters import batch as batches
 from exporters.batch import Batch
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
-from exporters.http.client import Client
+from exporters.http.client import PROTOBUF, Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import MetricsRequest
@@ -26,7 +26,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Inference, UsageMetric
 
-CONTENT_TYPE = "application/x-protobuf"
+CONTENT_TYPE = PROTOBUF
 TRACES = "traces"
 METRICS = "metrics"
 

@@ -6,18 +6,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from exporters.destinations.otlp import OtlpEndpoint
 from exporters.errors import SendError
-from exporters.http.client import Client, ClientSettings
-from exporters.otlp.telemetry import CONTENT_TYPE, METRICS, TRACES
-from exporters.own_telemetry.encoding import metrics_request, traces_request
+from exporters.http.client import PROTOBUF, Client, ClientSettings
 from exporters.own_telemetry.settings import as_destination, secret_of
 from exporters.own_telemetry.sources import OwnMetric, Tracer
 from exporters.settings import TelemetrySettings
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.record import NS
+
+if TYPE_CHECKING:
+    from exporters.destinations.otlp import OtlpEndpoint
 
 TIMEOUT_S = 10.0
 
@@ -56,7 +57,7 @@ class OwnTelemetry:
 
     def _configure(self, settings: TelemetrySettings) -> None:
         self._settings = settings
-        self._endpoint = OtlpEndpoint(as_destination(settings), secret_of(settings))
+        self._endpoint = _endpoint(settings) if settings.otlp_endpoint else None
         self._fails = False
         self._traces.is_on = bool(settings.otlp_endpoint)
         self._traces.take()
@@ -74,6 +75,9 @@ class OwnTelemetry:
 
     async def send_once(self) -> None:
         """What does not arrive is counted and not sent again: counters go on, and the next export has them."""
+        from exporters.otlp.telemetry import METRICS, TRACES
+        from exporters.own_telemetry.encoding import metrics_request, traces_request
+
         try:
             now = int(self._clock.now() * NS)
             metrics = metrics_request(await self._read(), self._resource, began=self._began, now=now)
@@ -93,11 +97,11 @@ class OwnTelemetry:
         await self._client.close()
 
     async def _send(self, signal: str, body: bytes) -> None:
-        endpoint = self._endpoint
+        endpoint = self._endpoint or _endpoint(self._settings)
         await self._client.send(
             endpoint.url(signal),
             body,
-            content_type=CONTENT_TYPE,
+            content_type=PROTOBUF,
             authorization=endpoint.authorization(signal),
             headers=endpoint.headers(),
         )
@@ -111,3 +115,10 @@ class OwnTelemetry:
             _log.warning("own telemetry does not arrive: %s", reason, extra={"action": "own_telemetry_failed"})
         else:
             _log.info("own telemetry arrives again", extra={"action": "own_telemetry_sent"})
+
+
+def _endpoint(settings: TelemetrySettings) -> OtlpEndpoint:
+    """What encodes and sends is imported where something is sent."""
+    from exporters.destinations.otlp import OtlpEndpoint
+
+    return OtlpEndpoint(as_destination(settings), secret_of(settings))

@@ -25,7 +25,6 @@ from gateway.errors import Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
-from gateway.http.openapi import document
 from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS, OPENED, OperatorAddress
@@ -143,6 +142,7 @@ def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDi
 
 def _document(version: str) -> bytes:
     from gateway.addresses.table import ADDRESSES
+    from gateway.http.openapi import document
 
     return orjson.dumps(document(ADDRESSES, version=version))
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from gateway.api.insight_lists import seconds
 from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.budgets.expansion import CURRENT, FORECAST, forecast_text, percent_of
+from gateway.budgets.expansion import forecast_text, percent_of
 from gateway.budgets.figures import BudgetFigures, Spent, problem_of
 from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.resources.budgets import AlertItem, BudgetItem, OwnerItem
+from gateway.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
 from gateway.resources.declaration import answer
 from gateway.schemas import TEXT, closed
 from spool.ledger import money

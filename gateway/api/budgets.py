@@ -23,12 +23,20 @@ from gateway.api.budget_lists import (
 )
 from gateway.api.costs import moment
 from gateway.api.managed import Answer, Asker, ManagedResource
-from gateway.budgets.expansion import EXPANSIONS, expanded
+from gateway.budgets.expansion import expanded
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
-from gateway.resources.budgets import BudgetChanges, BudgetItem, NewBudget, OneBudget, PlannedLimits, Silence
+from gateway.resources.budgets import (
+    EXPANSIONS,
+    BudgetChanges,
+    BudgetItem,
+    NewBudget,
+    OneBudget,
+    PlannedLimits,
+    Silence,
+)
 from gateway.resources.declaration import stated
 from spool.errors import Invalid, NotThere, SpoolError
 from spool.registry.budget_alerts import FIRED

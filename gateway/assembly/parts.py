@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from decimal import Decimal
@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from exporters.destinations.catalogue import build_routes
-from exporters.destinations.upstream import UpstreamContext
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.notifications.notifier import Notifier
@@ -67,6 +66,7 @@ from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
 if TYPE_CHECKING:
+    from exporters.destinations.upstream import UpstreamContext
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.workers.pool import WorkerPool
 
@@ -297,15 +297,7 @@ class Assembler:
 
     def route_configs(self, config: Config) -> list[RouteConfig]:
         """ConfigError for what a destination cannot take."""
-        storage = self.storage
-        context = UpstreamContext(
-            log=storage.log,
-            streams=storage.streams,
-            learn=storage.book.learn,
-            locks=self._locks,
-            id_upstream=self.billing_connections.id_upstream,
-            single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
-        )
+        context = self._upstream_context(config) if config.upstream.base_url else None
         elsewhere = None if self.workers is None else self.workers.encode
         try:
             routes = build_routes(
@@ -314,6 +306,19 @@ class Assembler:
         except ValueError as error:
             raise ConfigError([str(error)]) from error
         return [replace(route, exporter=TracedExporter(route.exporter, self.traces)) for route in routes]
+
+    def _upstream_context(self, config: Config) -> UpstreamContext:
+        from exporters.destinations.upstream import UpstreamContext
+
+        storage = self.storage
+        return UpstreamContext(
+            log=storage.log,
+            streams=storage.streams,
+            learn=storage.book.learn,
+            locks=self._locks,
+            id_upstream=self.billing_connections.id_upstream,
+            single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
+        )
 
     async def start_routes(self, syncs: Sequence[Sync]) -> Forwarder:
         config, storage = self.config, self.storage

@@ -10,13 +10,11 @@ from gateway.budgets.figures import BudgetFigures, BudgetLedger, PeriodFigures, 
 from gateway.budgets.forecast import PERIODS_BACK, WINDOW_DAYS, Forecast, History, TooEarly, past_errors, widened
 from gateway.budgets.judging import limit_of
 from gateway.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
+from gateway.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
 from spool.ledger import money
 from spool.record import border
 from spool.registry.budgets import COST, DAILY, MONTHLY, QUARTERLY, WEEKLY, YEARLY, SpendBudget
 from spool.registry.views import View
-
-CURRENT, HISTORY, BURNUP, FORECAST = "current", "history", "burnup", "forecast"
-EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}  # that a history has; of months: four quarters
 _QUARTERS = 4

@@ -10,15 +10,13 @@ from typing import Protocol
 
 from gateway.api.costs import check_span, moment
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
+from gateway.api.report_words import DEFAULT_TOP, PREVIOUS
 from gateway.comparison.split import Driver, Group, Spending, split, together
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.sums import OTHER
-
-PREVIOUS = "previous"
-DEFAULT_TOP = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,6 @@ PROTOBUF = "application/x-protobuf"
 CSV = "text/csv; charset=utf-8"
 CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json")
 RECEIPT = "Tollhouse-Receipt"
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # of a CSV, what answers in JSON say as `whole_since`
-CUT_PERIODS = "Tollhouse-Cut-Periods"  # the same of `cut_periods`, separated by commas: CSV keeps its columns
 
 MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more
 MAX_EXAMPLES = 3

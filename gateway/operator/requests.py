@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gateway.authentication.oidc.people import has_default_role
 from gateway.errors import Refusal
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import List, Rows
@@ -92,4 +91,8 @@ def holder(people: PeopleServices, session: Session) -> Holder:
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
     """Whether the role of a provider's person with these groups is the default one, by the settings of now."""
     oidc = people.oidc
-    return oidc is not None and bool(issuer) and has_default_role(groups, oidc.settings)
+    if oidc is None or not issuer:
+        return False
+    from gateway.authentication.oidc.people import has_default_role
+
+    return has_default_role(groups, oidc.settings)

@@ -15,6 +15,9 @@ from msgspec import UnsetType
 from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
 from spool.registry.budgets import MAX_ALERTS, MAX_CHANNELS, MAX_NAME, MAX_PERCENT, MAX_PLANNED
 
+CURRENT, HISTORY, BURNUP, FORECAST = "current", "history", "burnup", "forecast"
+EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
+
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
 Measure = Literal["cost", "tokens", "calls"]
 YesNo = Literal["Y", "N"]

@@ -14,7 +14,6 @@ from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.copies import copy_files
-from spool.sqlite.damage.recovering import recover
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
@@ -100,6 +99,8 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
 
 
 async def _recover(options: StorageOptions, file: Path) -> Recovered:
+    from spool.sqlite.damage.recovering import recover
+
     check_finished(options.directory)
     return await recover(options.directory, options.settings, options.clock, file)
 

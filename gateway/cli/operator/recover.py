@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,9 @@ from gateway.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
-from spool.storage import Recovered, StorageOptions
+
+if TYPE_CHECKING:
+    from spool.storage import Recovered
 
 
 @click.command()
@@ -56,6 +59,8 @@ def _show(found: Recovered) -> None:
 
 
 async def _recover(config: Config, file: Path) -> Recovered:
+    from spool.storage import StorageOptions
+
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
     return await engines.recover(options, file)
 

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
-from gateway.budgets.expansion import CURRENT, FORECAST, expanded
+from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from gateway.resources.budgets import CURRENT, FORECAST
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.budgets import COST, SpendBudget

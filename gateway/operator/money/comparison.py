@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import itemgetter
 
-from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS, baseline_of, compare
+from gateway.api.report_words import DEFAULT_TOP, MAX_TOP, PREVIOUS
+from gateway.comparison.comparing import baseline_of, compare
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.requests import Result
-from gateway.operator.money.report import MAX_TOP, query_of, top_of
+from gateway.operator.money.report import query_of, top_of
 from gateway.operator.money.row_pages import PAGING, enveloped
 from gateway.operator.money.visible import known_dimensions, named_dimensions
 from gateway.operator.requests import OperatorRequest

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
+from gateway.api.report_words import MONEY
 from spool.ledger import money
 from spool.ledger.queries import CostRow, Group
 from spool.turns.ordering import ordered
-
-MONEY = ("cost", "reported", "estimated", "saved")
 
 
 def largest(rows: Sequence[CostRow], top: int, *, by: str, dimensions: int) -> frozenset[Group]:

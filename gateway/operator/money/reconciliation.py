@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from gateway.http.answers import CSV, UNCACHED, WHOLE_SINCE, Pieces
+from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.requests import Result
+from gateway.mounts import WHOLE_SINCE
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.cells import PARTS

@@ -15,11 +15,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gateway.api import costs
-from gateway.api.measures import USAGE, billed_tokens, per
-from gateway.comparison.comparing import PREVIOUS
-from gateway.http.answers import CSV, CUT_PERIODS, UNCACHED, WHOLE_SINCE, Pieces
+from gateway.api.measures import billed_tokens, per
+from gateway.api.report_words import LATENCY, MAX_TOP, MEASURES, PERCENTILES, PREVIOUS, SUMS, columns
+from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.requests import Result
-from gateway.operator.money.kept_groups import MONEY, fitting, largest
+from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.operator.money.kept_groups import fitting, largest
 from gateway.operator.money.row_pages import PAGING, enveloped
 from gateway.operator.money.visible import named_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
@@ -35,14 +36,9 @@ from spool.record import moment
 from spool.registry.texts import check_one_of
 from spool.turns.ordering import ordered
 
-SUMS = (*MONEY, *USAGE)
-PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
-LATENCY = ("timed", *PERCENTILES)
-MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 REPEATED = ("by", "where", "show")
 ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format", *PAGING)
 FORMATS = ("json", "csv")
-MAX_TOP = 1000
 
 _Place = tuple[int, Group]  # of a row: which period, and which group
 
@@ -132,11 +128,6 @@ def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
     cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}
     return [cells[name] for name in names]
-
-
-def columns(asked: Mapping[str, Any]) -> list[str]:
-    """What tells the rows of a report apart."""
-    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
 
 
 # -- the question ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.budgets.expansion import EXPANSIONS, expanded
+from gateway.budgets.expansion import expanded
+from gateway.resources.budgets import EXPANSIONS
 from spool.registry.budgets import SpendBudget
 from tests.gateway.budgets.house import House
 from tests.spool.ledger_log import HOUR

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import pytest
 import pytest_asyncio
 
-from gateway.budgets.expansion import EXPANSIONS, expanded
+from gateway.budgets.expansion import expanded
+from gateway.resources.budgets import EXPANSIONS
 from spool.ledger.rows import LedgerRows, LedgerStore
 from tests.gateway.budgets.house import House
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers

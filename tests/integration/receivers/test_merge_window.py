@@ -109,7 +109,7 @@ async def test_the_key_whose_reports_nearly_fill_the_window_is_named(serve: Serv
     """The operator hears of it before its oldest are put on record early; so it is with counters."""
     limits = SpoolSettings(hold=0, pending_items=10, counter_wait=3600)
     serving = await serve(config=Config(spool=limits))
-    shares = serving.app.services.operators.shares
+    shares = serving.app.services.operators.senders.shares
     keys = {name: await serving.make_key(name, scopes=[INGEST]) for name in ("chatty", "quiet")}
 
     async def send(name: str, number: int) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 
-from gateway.budgets.expansion import EXPANSIONS
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
-from gateway.resources.budgets import NewBudget
+from gateway.resources.budgets import EXPANSIONS, NewBudget
 from spool.registry.budget_alerts import KINDS, STATES
 from spool.registry.budgets import GRANULARITIES, MEASURES
 

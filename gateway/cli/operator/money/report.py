@@ -9,15 +9,23 @@ from typing import Any
 
 import click
 
+from gateway.api.report_words import (
+    DEFAULT_TOP,
+    LATENCY,
+    MAX_TOP,
+    MEASURES,
+    MONEY,
+    PERCENTILES,
+    PREVIOUS,
+    SUMS,
+    columns,
+)
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.output import show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.comparison.comparing import DEFAULT_TOP, PREVIOUS
 from gateway.comparison.split import PARTS
-from gateway.http.answers import CUT_PERIODS, WHOLE_SINCE
-from gateway.operator.money.kept_groups import MONEY
-from gateway.operator.money.report import LATENCY, MAX_TOP, MEASURES, PERCENTILES, SUMS, columns
+from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER

@@ -13,7 +13,7 @@ from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.http.answers import WHOLE_SINCE
+from gateway.mounts import WHOLE_SINCE
 from gateway.operator.money.reconciliation import FORMATS
 from gateway.reconciliation.cells import PARTS
 from gateway.reconciliation.comparing import DAY, LEVELS

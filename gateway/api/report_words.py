@@ -1,0 +1,23 @@
+"""The words of reports and comparisons, which commands know too: it imports nothing that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api.measures import USAGE
+from spool.ledger.queries import TOTAL
+
+MONEY = ("cost", "reported", "estimated", "saved")
+SUMS = (*MONEY, *USAGE)
+PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+LATENCY = ("timed", *PERCENTILES)
+MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
+MAX_TOP = 1000
+PREVIOUS = "previous"
+DEFAULT_TOP = 10
+
+
+def columns(asked: Mapping[str, Any]) -> list[str]:
+    """What tells the rows of a report apart."""
+    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
