@@ -67,6 +67,27 @@ def event_of_twin(number: int, chance: random.Random) -> Conversation:
     return Conversation(name="event of twin", items=items, truth={model: truth})
 
 
+def cut_twins(number: int, chance: random.Random) -> Conversation:
+    """A framework's span around that of the SDK, each alone or both in one request, and the event of the outer one."""
+    model, ids = f"cut-{number}", {"traceId": f"{90_000 + number:032x}"}
+    told = {**further.CALL, "gen_ai.request.model": model}
+    outer = span(1, told, **ids)
+    inner = span(2, {**told, "gen_ai.response.id": f"msg_0a0b0c0d0e0f0a0b9{number:04}"}, parent=1, **ids)
+    event = further.event(1, told)
+    event = Request(event.format, event.body.replace(f"{1:032x}".encode(), ids["traceId"].encode()))
+    parts: list[tuple[list[Any], set[str]]] = [
+        ([inner], {"id"}),
+        ([outer], {"outer"}),
+        ([outer, inner], {"id", "outer"}),
+    ]
+    items = [item(event, {"outer"}, sender="genai")]
+    for place, (spans_of, names) in enumerate(chance.sample(parts, chance.randint(1, 3))):
+        request = further.as_traces(*spans_of, scope=further.EVENTS_SCOPE)
+        items.append(item(request, names, sender=f"cut {number} {place}"))
+    truth = Truth(calls=1, input_tokens=610, output_tokens=33)
+    return Conversation(name="cut twins", items=items, truth={model: truth}, again=truth)
+
+
 def counted_beside(number: int, chance: random.Random) -> Conversation:
     """Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of another."""
     model, alone, service = f"gemini-{number}-pro", f"embedding-{number}", f"desk-{number}"
@@ -115,17 +136,21 @@ def without_id(number: int, chance: random.Random) -> Conversation:
 
 
 def both_sides(number: int, chance: random.Random) -> Conversation:
-    """A client's call that fails at a gateway, or is answered without an id; the gateway's log of the failure."""
-    answered, how = chance.random() < 0.3, {"traces_http": chance.random() < 0.5, "wraps": chance.random() < 0.5}
-    client = two_sides.client(number, attempts=1, answered=answered, **how)
-    gateway = two_sides.gateway(number, 1, answered=answered, **how)
-    items = [
-        item(two_sides.request(client), {"client"}, sender="client"),
-        item(two_sides.request(gateway), {"client", "log"}, sender="gateway"),
-    ]
-    if not answered:
-        items.append(item(two_sides.log(number, 1), {"log"}, sender="gateway"))
-    truth = Truth(calls=1, input_tokens=30, output_tokens=7) if answered else Truth(calls=1, failures=1)
+    """A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures."""
+    answered, attempts = chance.random() < 0.3, chance.randint(1, 2)
+    how = {"traces_http": attempts > 1 or chance.random() < 0.5, "wraps": chance.random() < 0.5}
+    client = two_sides.client(number, attempts=attempts, answered=answered, **how)
+    items = [item(two_sides.request(client), {"client"}, sender="client")]
+    for attempt in range(1, attempts + 1):
+        is_last = attempt == attempts
+        is_answer = answered and is_last
+        spans = two_sides.gateway(number, attempt, answered=is_answer, **how)
+        names = {f"log {attempt}", "client"} if is_last else {f"log {attempt}"}
+        items.append(item(two_sides.request(spans), names, sender="gateway"))
+        if not is_answer:
+            items.append(item(two_sides.log(number, attempt), {f"log {attempt}"}, sender="gateway"))
+    failures = attempts - answered
+    truth = Truth(calls=attempts, failures=failures, input_tokens=30 * answered, output_tokens=7 * answered)
     return Conversation(name="both sides", items=items, truth={"toll-1": truth}, again=Truth(calls=1, failures=1))
 
 
@@ -161,8 +186,10 @@ def plug_in(number: int, chance: random.Random) -> Conversation:
 
 
 FAMILIES = (
-    mixed, usage_beside, event_of_twin, counted_beside, without_id, both_sides, reported_stream, plug_in,
+    mixed, usage_beside, event_of_twin, cut_twins, counted_beside, without_id, both_sides, reported_stream, plug_in,
 )  # fmt: skip
+
+WITHOUT_COUNTERS = tuple(family for family in FAMILIES if family not in (counted_beside, plug_in))
 
 
 def item(request: Request, *calls: set[str], sender: str = "") -> Item:

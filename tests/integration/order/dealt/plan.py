@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.integration.order.dealt.conversation import Conversation, Item, may_share
-from tests.integration.order.dealt.families import FAMILIES
+from tests.integration.order.dealt.families import FAMILIES, WITHOUT_COUNTERS
 from tests.integration.order.running import HOLD_S
 
 STOP, KILL = "stop", "kill"
 OPEN = (0.0, 0.0, 0.5)  # seconds between two requests: all that is told of a call comes while its record is open
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
+LONG = (*ANY, 1800.0, 7200.0)  # where nothing counts beside calls
 MOST_S = 3000.0  # in all: calls and counters that are further apart both count (docs/ordering.md)
 
 
@@ -73,20 +74,22 @@ class _Names:
 
 def dealt(chance: random.Random, *, most: int = 2, is_open: bool = False) -> Plan:
     """Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes."""
-    names = [family for family in FAMILIES for _ in range(chance.randint(0, most))] or [FAMILIES[0]]
+    families = FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS
+    names = [family for family in families for _ in range(chance.randint(0, most))] or [FAMILIES[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
     items = [item for one in conversations for item in one.items]
     chance.shuffle(items)
     items += chance.sample(items, len(items) // 4)  # each in another request, too
     all_open = is_open or chance.random() < 0.4
-    steps = list(_steps(items, chance, OPEN if all_open else ANY))
+    has_counters = any(item.format == "otlp/metrics" for item in items)
+    steps = list(_steps(items, chance, OPEN if all_open else ANY if has_counters else LONG))
     for step in chance.sample(steps, len(steps) // 5):  # the same request again, later
         steps.insert(chance.randint(steps.index(step) + 1, len(steps)), step)
     if all_open:
         longest = max(HOLD_S - 1.0, 0.0)
         total = sum(step.pause_s for step in steps)
         steps = [Step(**{**vars(step), "pause_s": step.pause_s * min(1.0, longest / (total or 1))}) for step in steps]
-    elif sum(step.pause_s for step in steps) > MOST_S:
+    elif has_counters and sum(step.pause_s for step in steps) > MOST_S:
         steps = [Step(**{**vars(step), "pause_s": min(step.pause_s, 10.5)}) for step in steps]
     return Plan(conversations, steps, all_open)
 
