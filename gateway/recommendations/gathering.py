@@ -15,11 +15,11 @@ from gateway.intake.prices import PriceBook
 from gateway.recommendations.facts import DAY_S, DAYS, RecentCall, SavingFacts, Use, Work, value_of
 from spool.ledger import money
 from spool.ledger.counting import kept
+from spool.ledger.days.tokens import DaySum
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, HourlySums
-from spool.ledger.token_sums import DaySum
 from spool.log.protocols import Log
 from spool.record import NS, Inference
 from spool.registry.views import EXCLUDES

@@ -10,8 +10,8 @@ from gateway.normalise.reading import models
 from gateway.reconciliation.sides import CACHE_READ, INPUT, METERS, OUTPUT, WRITE_1H, WRITE_5M, CountedUse
 from spool import providers
 from spool.ledger import money
+from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum
-from spool.ledger.usage_sums import UsageSum
 from spool.record import NS
 
 REASONING = "reasoning"

@@ -116,10 +116,10 @@ BudgetItem = item_of(
         "created": str,
         "last_updated": str,
         "version": Annotated[str, words("Another one after each change; given back with an edit.")],
-        "current": Annotated[Expansion, words("What was spent and planned in the running period.")],
-        "history": Annotated[Expansion, words("What was spent and planned in periods before.")],
-        "burnup": Annotated[Expansion, words("What was spent by each day of the running period.")],
-        "forecast": Annotated[Expansion, words("What the running period will come to.")],
+        CURRENT: Annotated[Expansion, words("What was spent and planned in the running period.")],
+        HISTORY: Annotated[Expansion, words("What was spent and planned in periods before.")],
+        BURNUP: Annotated[Expansion, words("What was spent by each day of the running period.")],
+        FORECAST: Annotated[Expansion, words("What the running period will come to.")],
     },
 )
 OneBudget = one_of(

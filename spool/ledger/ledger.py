@@ -15,14 +15,14 @@ from spool.ledger import counting, kept, mending
 from spool.ledger.comparing import LedgerComparison, Place, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
+from spool.ledger.days.tokens import DaySum, sums_of_day
+from spool.ledger.days.usage import UsageSum, usage_of_day
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, HourlySums
-from spool.ledger.token_sums import DaySum, sums_of_day
-from spool.ledger.usage_sums import UsageSum, usage_of_day
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
