@@ -6,8 +6,9 @@ service alone: counted beside the events it would count twice.
 
 Calls and counters of one program may come from two libraries, which name themselves and it differently. So a call is
 also noted by its service and its models, whoever told it, and a counter of the conventions that names both is a shadow
-of such calls alone: a model of which no call was told counts. Counters that a product made for itself go by its own
-calls, too. Where a service or a model is missing, the sources have to agree (`_COUNTERS`).
+of such calls alone: a model of which no call was told counts. Calls of its own source that count tokens and name no
+model may be of any. Counters that a product made for itself go by its own calls, too. Where a service or a counter's
+model is missing, the sources have to agree (`_COUNTERS`).
 
 The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls or
 counters of the same session or trace.
@@ -59,7 +60,14 @@ def _reporters_beside(metric: UsageMetric) -> tuple[Reporter, ...]:
     if service is None or metric.model is None:
         return (of_source,)
     of_model = _by_model(service, metric.model, *who)
-    return (of_model,) if who == _ANYBODY and metric.name.startswith(_CONVENTIONS) else (of_source, of_model)
+    if who == _ANYBODY and metric.name.startswith(_CONVENTIONS):
+        return of_model, _by_any_model(metric.source, service)
+    return of_source, of_model
+
+
+def _by_any_model(source: str, service: str) -> Reporter:
+    """Of calls that name no model: any counter of the same source may repeat them."""
+    return source, service, "model", ""
 
 
 def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
@@ -134,7 +142,8 @@ class Shadows:
         service, device = tags.get("service"), tags.get("device")
         trace_id = record.trace_id if source in _TELL_RUNS else None
         models = (record.request_model, record.response_model)
-        sender = (source, service, session, record.user, default_user, device, trace_id, *models)
+        counts_for_any = models == (None, None) and record.input_tokens is not None
+        sender = (source, service, session, record.user, default_user, device, trace_id, *models, str(counts_for_any))
         if sender in self._noted:
             return
         self._noted.add(sender)
@@ -148,6 +157,8 @@ class Shadows:
             if service is not None:
                 for model in set(models) - {None}:
                     self._note(_by_model(service, model or "", *caller), when, key)
+        if counts_for_any and service is not None:
+            self._note(_by_any_model(source, service), when, key)
         if source in _TELL_RUNS:
             for run in _runs(source, session, trace_id):
                 self._note(run, when, key)

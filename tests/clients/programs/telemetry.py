@@ -30,13 +30,14 @@ def exported() -> Iterator[TracerProvider]:
 
 
 @contextmanager
-def all_exported() -> Iterator[TracerProvider]:
-    """Traces, counters and events."""
+def all_exported(*, events: bool = True) -> Iterator[TracerProvider]:
+    """Traces, counters and, unless told otherwise, events."""
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
     metrics.set_meter_provider(meters)
     loggers = LoggerProvider()
     loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
-    _logs.set_logger_provider(loggers)
+    if events:
+        _logs.set_logger_provider(loggers)
     try:
         with exported() as provider:
             yield provider

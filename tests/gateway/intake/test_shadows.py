@@ -204,6 +204,25 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     assert shadow == metric.shadow
 
 
+@pytest.mark.parametrize(
+    ("source", "model", "tokens", "shadow"),
+    [
+        ("google_adk", None, 700, True),
+        ("google_adk", None, None, False),  # a failure
+        ("google_adk", "text-embedding-005", 700, False),
+        ("otel", None, 700, False),
+    ],
+)
+def test_calls_without_a_model_may_be_of_any(source: str, model: str | None, tokens: int | None, shadow: bool) -> None:
+    """The events of Google's ADK name no model, and its counters do."""
+    shadows, tags = Shadows(SetClock()), {"service": "desk"}
+    name = "gen_ai.client.token.usage"
+    metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
+    shadows.note(Inference(id=b"", source=source, request_model=model, input_tokens=tokens, tags=tags))
+    shadows.shade(metric)
+    assert shadow == metric.shadow
+
+
 def test_counters_may_name_the_installation_alone() -> None:
     """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")

@@ -31,7 +31,7 @@ def as_traces(*spans: dict[str, Any], scope: str) -> Request:
     return Request("otlp/traces", json.dumps(traces(*spans, scope=scope, resource={"service.name": "desk"})).encode())
 
 
-def event(number: int, attributes: dict[str, Any]) -> Request:
+def event(number: int, attributes: dict[str, Any], *, scope: str = EVENTS_SCOPE) -> Request:
     record = {
         "timeUnixNano": str(NOW + SECOND),
         "traceId": f"{1:032x}",
@@ -39,7 +39,7 @@ def event(number: int, attributes: dict[str, Any]) -> Request:
         "eventName": DETAILS,
         "attributes": [attribute(name, value) for name, value in attributes.items()],
     }
-    logs = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": EVENTS_SCOPE}, "logRecords": [record]}]}]}
+    logs = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": scope}, "logRecords": [record]}]}]}
     return Request("otlp/logs", json.dumps(logs).encode())
 
 
@@ -141,3 +141,29 @@ def test_a_failed_attempt_under_the_same_id_is_a_call_of_its_own() -> None:
     failed = callback(status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0)
     for order in permutations([failed, callback(), cloud_event()]):
         assert ["error", "ok"] == sorted(row["status"] for row in told_in_memory(order)[0])
+
+
+# --- Google's Agent Development Kit -------------------------------------------------------------------------
+
+ADK = "gcp.vertex.agent"
+TURN = {"gen_ai.operation.name": "generate_content", "gen_ai.provider.name": "gcp.gemini"}
+
+
+def answered(answer: str, input_tokens: int) -> dict[str, Any]:
+    return {**TURN, f"{ADK}.event_id": answer, "gen_ai.usage.input_tokens": input_tokens}
+
+
+@pytest.mark.parametrize("marks", [{}, {"openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-flash"}])
+def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[str, Any]) -> None:
+    """Under OpenInference each answer of a turn is written over the one before, in the span of the agent."""
+    newest = {**answered("b", 1700), **marks, "gen_ai.request.model": "gemini-2.5-flash"}
+    turn = as_traces(span(1, newest), scope=ADK)
+    events = [event(1, answered("a", 1600), scope=ADK), event(1, answered("b", 1700), scope=ADK)]
+    for order in permutations([turn, *events]):
+        for rows, _ in (told_in_memory(order), told_on_disk(order, [True])):
+            assert [1600, 1700] == sorted(row["input_tokens"] for row in rows)
+
+
+def test_an_event_without_the_id_of_an_answer_is_the_call_of_its_span() -> None:
+    """As the conventions say."""
+    assert_one_call([as_traces(span(1, TURN), scope=ADK), event(1, TURN, scope=ADK)], operation="generate_content")

@@ -31,7 +31,7 @@ def _is_call(attributes: Attributes) -> bool:
 
 _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in product.events.items()}
 _DETAILS = {
-    product: LogEvent(dialect=product.details, is_call=_is_call)
+    product: LogEvent(dialect=product.details, is_call=_is_call, adds_to_call=True)
     for product in PRODUCTS
     if product.details is not None  # the others write it as the conventions say
 }

@@ -108,12 +108,13 @@ class LogReader:
         call = _inference(record, product, event)
         self._senders.sign(call, product, record.resource, attributes)
         self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
+        own_id = semconv.first_text(attributes, dialect.own_id)
         identity = of_call(
             call,
             response_id=semconv.first_text(attributes, dialect.response_id),
             shared_id=semconv.first_text(attributes, dialect.shared_id),
-            span=dialect.own_span,
-            own_id=semconv.first_text(attributes, dialect.own_id),
+            span=dialect.own_span and own_id is None,
+            own_id=own_id,
             sequence=values.text(attributes.get("event.sequence")),
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:

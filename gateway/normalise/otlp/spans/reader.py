@@ -34,6 +34,7 @@ from spool.identity import (
     BELOW_STREAM,
     Identity,
     of_call,
+    of_call_id,
     of_end,
     of_link,
     of_span,
@@ -187,6 +188,11 @@ class SpanReader:
             call.also = product.spans.also(span, call.record)
         if call.response_id is not None and span.scope.name.startswith(_WRITES_EVENTS):
             call.also = (*call.also, *_span_name(span))
+        details = self._sender.details
+        if details is not None and details.call_id:
+            answer = semconv.first_text(span.attributes, details.call_id)
+            if answer is not None:  # the event of the call bears it, too, whoever's marks the span has
+                call.also = (*call.also, of_call_id(self._sender.source, answer))
         call.is_logged = product.spans.logged
         if _is_linked(call):
             self._has_links = call.is_linked = True

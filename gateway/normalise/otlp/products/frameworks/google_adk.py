@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gateway.normalise.otlp.containers import counts, object_in, token_counts_under
+from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Fields, Product, SpanDialect
+from gateway.normalise.reading import operations
 
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _USAGE = "usage_metadata"
+# Of the model's answer: its span and its event bear it. Under OpenInference the answers of a whole turn share one span.
+_ANSWER = ("gcp.vertex.agent.event_id",)
 
 
 def _response(value: Any) -> Fields:
@@ -26,6 +31,7 @@ PRODUCT = Product(
     scopes=("gcp.vertex.agent",),
     containers={_RESPONSE: _response},
     reductions={_RESPONSE: token_counts_under(_USAGE)},
+    details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
     spans=SpanDialect(
         # Its thoughts stand apart from the candidates' tokens under this name only.
         without_reasoning=("gen_ai.usage.experimental.reasoning_tokens",),
