@@ -30,6 +30,11 @@ from tests.documents import connect_page
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM_S = 300.0
 CONTENT = ("What is the toll?", "one penny", "rain in")  # what the programs ask, are told and hand back
+# With which OpenTelemetry's instrumentations write an event of each call beside its span.
+WITH_EVENTS = {
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
+}
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.clients.conftest import Stand
+from tests.clients.conftest import WITH_EVENTS, Stand
 from tests.clients.journal import Call, assert_same, without
 
 pytestmark = pytest.mark.clients
@@ -52,12 +52,17 @@ def openinference(name: str, calls: list[Call]) -> list[Call]:
     return [replace(_in_its_words(call), response_model=None) for call in told]
 
 
+def genai(name: str, calls: list[Call]) -> list[Call]:
+    return _without_retries(name, calls)
+
+
 def pydantic_ai(_: str, calls: list[Call]) -> list[Call]:
     return calls
 
 
 CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "openai_v2": (openai_v2, OPENAI),
+    "genai": (genai, OPENAI + ANTHROPIC),
     "openllmetry": (openllmetry, OPENAI + ANTHROPIC),
     "openinference": (openinference, OPENAI + ANTHROPIC),
     "pydantic_ai": (pydantic_ai, ("answers", "streams", "tools", "failures", "embeddings")),
@@ -68,7 +73,7 @@ RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in nam
 @pytest.mark.parametrize(("client", "name"), RUNS)
 def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
     """One record for each call, with its ids, models, tokens and status, as far as the client tells them."""
-    stand.run(client, f"with_{client}.py", name)
+    stand.run(client, f"with_{client}.py", name, **(WITH_EVENTS if client == "genai" else {}))
     calls = stand.calls()
     told, _ = CLIENTS[client]
     assert calls

@@ -1,0 +1,13 @@
+"""LangChain under OpenTelemetry's instrumentation, with its counters and its events."""
+
+from __future__ import annotations
+
+import sys
+
+import langchain_calls
+from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor
+from telemetry import all_exported
+
+with all_exported():
+    LangChainInstrumentor().instrument()
+    langchain_calls.run(sys.argv[1:])
