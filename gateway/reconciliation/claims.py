@@ -84,7 +84,7 @@ class Left:
         return sum(self.amounts.values())
 
     def paid(self, cell: Cell, meter: str) -> int | None:
-        """What was billed for tokens, less what was claimed of their rate; None if all of that was."""
+        """What was billed for tokens, less the portions that were claimed of their rate; None if all of it was."""
         if (cell, meter) in self._priced:
             return None
         entry = (RATE, cell, meter)
@@ -152,6 +152,7 @@ class Left:
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
         taken, parts = False, set()
+        priced_whole: set[tuple[Cell, str]] = set()
         for entry in entries:
             part, cell, meter = entry
             share = self.amounts.pop(entry, None)
@@ -163,7 +164,7 @@ class Left:
             taken = True
             parts.add(part)
             if part == RATE and entry not in self.amounts:
-                self._priced.add((cell, meter))
+                priced_whole.add((cell, meter))
             if part == VOLUME and tells_calls:
                 self.told.add(cell)
             amount += share or 0
@@ -173,6 +174,8 @@ class Left:
             by_day[cell.day] += share or 0
         if not taken:
             return None
+        if not portions:
+            self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
         if VOLUME in parts and abs(priced) * APART > abs(amount):
             evidence += f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"

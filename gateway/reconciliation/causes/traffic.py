@@ -202,7 +202,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         yield from _taken(
             case, "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
             f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the others they are "
-            f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}",
+            f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}{_or_rows_twice(case, entries)}",
             "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell none.",
             portions={} if is_of_all else dict.fromkeys(entries, share),
         )  # fmt: skip
@@ -276,7 +276,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the statement "
-            f"does not tell how many calls that were{_or_rows_twice(case, entries)}",
+            f"does not tell how many calls that were{_or_unsized(ours)}{_or_rows_twice(case, entries)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
@@ -355,6 +355,13 @@ def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
         for day, sums in billed.items()
         if all(sums)
     }
+
+
+def _or_unsized(ours: CountedSums) -> str:
+    """Words where some of what is missing may be of calls that the ledger has without their tokens."""
+    return (
+        f"; {ours.unsized:,} calls came without tokens, which cannot be told apart from these" if ours.unsized else ""
+    )
 
 
 def _or_rows_twice(case: Case, entries: list[Entry]) -> str:
