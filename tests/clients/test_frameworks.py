@@ -195,3 +195,13 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
     expected = [replace(call, **unnamed) for call in told(name, calls)]
     assert_same(expected, ({**one, **unnamed} for one in stand.records()))
     stand.keep(client, name, expected)
+
+
+def test_logfires_report_of_a_stream_comes_in_a_request_of_its_own(stand: Stand) -> None:
+    """As batches of a busy process end anywhere: the Anthropic library's span below is still the same call."""
+    names = ("raw_stream", "managed_stream")
+    stand.run("logfire", "frameworks/with_logfire.py", *names, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
+    expected = [replace(call, **NO_NAMES) for call in stand.calls()]
+    assert len(names) == len(expected)
+    assert_same(expected, ({**one, **NO_NAMES} for one in stand.records()))
+    stand.keep("logfire", "streams_one_by_one", expected)
