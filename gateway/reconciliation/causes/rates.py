@@ -86,6 +86,9 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
+    told = {day for each in meters.values() for day in each.worth}
+    if len(told) <= FEW_DAYS < len({cell.day for cell, _ in case.split.worth if cell.model == model}) // 2:
+        return  # on most days tokens are apart: the few that are left show no price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
     name = _name(model, {(cell.key, cell.tier) for _, cell, _ in entries})

@@ -95,7 +95,8 @@ async def judged_pair(
         max(min(share) - amount, amount - max(share), Decimal(0)) - together
         for share, amount in zip(shares, claimed, strict=True)
     ]
-    error = max((each / size for each, size in zip(off, sizes, strict=True) if size), default=Decimal(0))
+    errors = (each / size for each, size in zip(off, sizes, strict=True) if each > PENNY / 2)
+    error = max(errors, default=Decimal(0))
     if not others and all(each <= NEAR_OF_TWO * size + PENNY / 2 for each, size in zip(off, sizes, strict=True)):
         return Verdict(state=RIGHT, error=max(error, Decimal(0)), words=words)
     if is_said and left <= abs(difference) + PENNY:
