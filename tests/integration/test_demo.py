@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli import demo, main
 from gateway.demo import filling
 from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
@@ -295,6 +295,21 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(filling, "add_samples", _no_samples)
     words = ("demo", "--data", str(tmp_path / "month"), "--days", "1", "--records", "50", "--plant", "idle-key")
     assert "planted, and not found: idle-key" in run(*words, code=1)
+
+
+def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a size is given: 30,000 records, or as many as show every one of them."""
+    sizes: list[int] = []
+
+    async def refuse(directory: Path, period: Period, **settings: object) -> Filled:
+        sizes.append(period.records)
+        raise NotAllowed("not now")
+
+    monkeypatch.setattr(demo, "fill", refuse)
+    for words in ((), ("--plant", "all"), ("--plant", "all", "--records", "60000")):
+        run("demo", "--data", str(tmp_path / "month"), *words, code=2)
+    assert [30_000, least_month([*PLANTS], days=30)[1], 60_000] == sizes
+    assert 30_000 < sizes[1] < 60_000
 
 
 async def _no_samples(*args: object, **settings: object) -> None:
