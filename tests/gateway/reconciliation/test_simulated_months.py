@@ -12,6 +12,7 @@ from decimal import Decimal
 from itertools import combinations
 from random import Random, SystemRandom
 
+import msgspec
 import pytest
 
 from tests.gateway.reconciliation.judging import (
@@ -27,8 +28,8 @@ from tests.gateway.reconciliation.judging import (
     judged_pair,
     sums_of,
 )
-from tests.gateway.reconciliation.plants import PLANTS, Plant, planted
-from tests.gateway.reconciliation.simulator import ALL_PROVIDERS
+from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
+from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, DAYS
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,6 +72,24 @@ async def test_nothing_is_planted(provider: str) -> None:
         holds(found)
         assert {} == sums_of(found)
         assert {"agrees"} == {line.state for line in found.days}
+
+
+@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
+    """Days that another source tells as well are not added, and money that is not in dollars is not compared."""
+
+    def told_again(rows: Rows) -> Rows:
+        return [*rows, *(msgspec.structs.replace(row, source="focus") for row in rows if row.start in DAYS[4:8])]
+
+    def in_euros(rows: Rows) -> Rows:
+        return [msgspec.structs.replace(row, currency="EUR") if row.unit == "usd" else row for row in rows]
+
+    found = await planted(provider, 1, [Plant(causes=(), rows=told_again)])
+    holds(found)
+    assert ({}, {"agrees"}) == (sums_of(found), {line.state for line in found.days})
+    found = await planted(provider, 1, [Plant(causes=(), rows=in_euros)])
+    holds(found)
+    assert ({}, ["EUR"], False) == (sums_of(found), list(found.foreign), found.has_money)
 
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
