@@ -168,7 +168,11 @@ class Ledger:
             return is_behind
 
     async def catch_up(self, log: ReadableLog) -> int:
-        """Count every closed record that was not counted yet; returns the reach."""
+        """
+        Count every record that is closed when its turn comes; returns the reach.
+
+        What is closed meanwhile is not waited for: where senders never pause, nobody else would have a turn.
+        """
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
                 if self.is_shared:  # the sums are as old as the log: a database that lost both, or others saw further
@@ -176,8 +180,8 @@ class Ledger:
                     await self._bring_back(log)
                 else:
                     await self._begin_anew(below)
-            tries = 0
-            while self._reach < (below := log.closed_below(AI_TELEMETRY)):
+            tries, most = 0, log.closed_below(AI_TELEMETRY)
+            while self._reach < (below := min(most, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
                 except NotClosed:  # what is closed is asked again

@@ -208,6 +208,21 @@ async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.Mo
 
 
 @pytest.mark.asyncio
+async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> None:
+    """What is closed meanwhile is the next one's to count: else nobody who asks would have a turn."""
+
+    class Growing(FakeLog):
+        async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+            self.add([call()])
+            return await super().read(topic, first, last, whole=whole)
+
+    log, ledger = Growing(), await ledgers.open()
+    log.add([call()])
+    async with asyncio.timeout(10):
+        assert [2, 3] == [await ledger.catch_up(log) for _ in range(2)]
+
+
+@pytest.mark.asyncio
 async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None:
     """Thousands of records are read and added up a few hundred at a time; their sums are one transaction."""
     turns = 0
