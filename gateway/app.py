@@ -241,6 +241,7 @@ class App:
         refusing: RefusingListeners | None = None
         try:
             while True:
+                was_full = fullness.is_full(self.config.data_dir)
                 try:
                     return await self._open()
                 except SpoolLocked:
@@ -249,7 +250,7 @@ class App:
                     await asyncio.sleep(0.02)
                     continue
                 except (SpoolUnavailable, OSError) as error:
-                    reason = self._why_wait(error)
+                    reason = self._why_wait(error, was_full)
                     if not reason:
                         raise
                     if refusing is None:
@@ -259,13 +260,14 @@ class App:
             if refusing is not None:
                 await refusing.stop()
 
-    def _why_wait(self, error: Exception) -> str:
+    def _why_wait(self, error: Exception, was_full: bool) -> str:
         """What a start waits for: room, another node or a database. Empty for what waiting does not mend."""
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
             return "the storage cannot be reached"
-        return f"the disk of {self.config.data_dir} is full" if fullness.explains(error, self.config.data_dir) else ""
+        is_full = fullness.explains(error, self.config.data_dir, was_full=was_full)
+        return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""

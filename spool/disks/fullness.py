@@ -27,10 +27,14 @@ def says_full(error: BaseException) -> bool:
     )
 
 
-def explains(error: BaseException, directory: Path) -> bool:
-    """Whether an error comes from a full disk, also where SQLite calls it one of input or output."""
+def explains(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
+    """
+    Whether an error comes from a full disk, also where SQLite calls it one of input or output.
+
+    `was_full`: before what failed began; room that somebody made since does not make it another error.
+    """
     of_the_disk = any(isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error))
-    return says_full(error) or (of_the_disk and is_full(directory))
+    return says_full(error) or (of_the_disk and (was_full or is_full(directory)))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
