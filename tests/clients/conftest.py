@@ -21,10 +21,10 @@ import pytest
 
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.clients import environments
+from tests.clients.between.relay import Relay
 from tests.clients.capture import Capture, SentRequest, names_of_this_machine
 from tests.clients.journal import Call
 from tests.clients.provider import Provider
-from tests.clients.relay import Relay
 from tests.documents import connect_page
 
 PROGRAMS = Path(__file__).parent / "programs"

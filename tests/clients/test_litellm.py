@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.clients.between.litellm_proxy import Proxy, cost
+from tests.clients.between.relay import Relay
 from tests.clients.capture import SentRequest
 from tests.clients.conftest import keep
 from tests.clients.journal import Call, assert_same, without_names
-from tests.clients.litellm_proxy import Proxy, cost
 from tests.clients.provider import Provider
-from tests.clients.relay import Relay
 
 pytestmark = pytest.mark.clients
 

@@ -17,8 +17,8 @@ from gateway.mcp.tools.list import TOOLS
 from spool.registry.scopes import AI_HUB
 from tests.acceptance.conftest import COMMAND
 from tests.clients import environments
+from tests.clients.between.key_adder import KeyAdder
 from tests.clients.conftest import Stand
-from tests.clients.key_adder import KeyAdder
 
 pytestmark = pytest.mark.clients
 

@@ -1,0 +1,1 @@
+"""What stands between a client and Tollhouse: a network, a way that adds a key, a proxy."""
