@@ -12,6 +12,7 @@ import os
 import sqlite3
 import struct
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -43,6 +44,18 @@ SETTINGS = (
     "PRAGMA trusted_schema = OFF",  # a prepared file runs no code
     "PRAGMA mmap_size = 0",  # a torn page is an error to handle, not a signal
 )
+
+
+def _end_statements(error: BaseException | None) -> None:
+    """
+    End what the frames of an error have left unread.
+
+    A statement that was not read to its end keeps the connection at the state of that moment, for all that is asked of
+    it next; and an error lives on until its answer is sent, or until the collector runs.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
@@ -91,11 +104,13 @@ class _Connection(aiosqlite.Connection):
         try:
             return work()
         except UnicodeDecodeError as error:
+            _end_statements(error)
             found = damage("a text in the file is none")
             self.met_damage(found)
             raise found from error
-        except sqlite3.Error as error:
-            if is_corrupt(error):
+        except BaseException as error:
+            _end_statements(error)
+            if isinstance(error, sqlite3.Error) and is_corrupt(error):
                 self.met_damage(error)
             raise
         finally:
