@@ -259,7 +259,7 @@ class BillingSync:
             if level is not cbf.FINE:
                 by_hour = await self._costs(start, start + timedelta(hours=1), level)
                 costs = by_hour.get(int(start.timestamp()), [])
-            hour = cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.empty_row(start)])
+            hour = await asyncio.to_thread(_hour_of, start, costs, level)
             if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
                 return hour
         message = f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB"
@@ -291,6 +291,10 @@ class BillingSync:
                 if not error.answered:
                     self._unanswered = drop, key
                 raise
+
+
+def _hour_of(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:
+    return cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.empty_row(start)])
 
 
 def _as_sent(hour: Hour, at: float) -> SentHour:

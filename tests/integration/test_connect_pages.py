@@ -131,9 +131,19 @@ def test_the_agent_sets_what_the_page_says(name: str) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.blocks("python")], ids=lambda page: page.name)
 def test_programs_import_what_the_client_tests_import(page: ConnectPage) -> None:
     """Of a page's program, the imports are those of a program that the tests of real clients run."""
-    programs = "".join(program.read_text() for program in (ROOT / "tests/clients/programs").rglob("*.py"))
-    for line in page.blocks("python")[0].text.splitlines():
-        assert not line.startswith(("import ", "from ")) or line.strip() in programs, line
+    programs = [program.read_text() for program in (ROOT / "tests/clients/programs").rglob("*.py")]
+    assert set() == imports(page.blocks("python")[0].text) - set().union(*map(imports, programs))
+
+
+def imports(program: str) -> set[tuple[str, str]]:
+    """Each module that is imported, and each name of one."""
+    found = set[tuple[str, str]]()
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "", alias.name) for alias in node.names}
+    return found
 
 
 @pytest.mark.asyncio

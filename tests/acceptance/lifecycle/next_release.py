@@ -35,7 +35,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("\n\nclass UsageMetric(", "    release: str | None = None\n\n\nclass UsageMetric("),
         ('    "region",\n)', '    "region", "release",\n)'),
     ],
-    "spool/log/books.py": [("    left_out: int = 0\n", "    left_out: int = 0\n    release: str = ''\n")],
+    "spool/log/books.py": [("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")],
     "gateway/normalise/otlp/spans/reader.py": [
         ("        own = call.own_id\n", f"        record.release = '{RELEASE}'\n        own = call.own_id\n"),
     ],

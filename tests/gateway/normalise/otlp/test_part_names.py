@@ -14,8 +14,10 @@ CASES = Path(__file__).parents[3] / "cases" / "otlp"
 _USAGE = re.compile(r"gen_ai\.usage\..|llm\.token_count\..|.*\.usage\..")
 _PART = re.compile(r"cache|reason|think|thought", re.IGNORECASE)
 _PARTS = ("cache_read", "cache_write", "reasoning")
-# Sums of other calls, parts that were part of no answer, and money.
-_NOT_READ = re.compile(r"gen_ai\.aggregated_usage\.|gen_ai\.usage\.partial\.|.*cost")
+# Sums of other calls, parts that were part of no answer, parts of a part by modality, and money.
+_NOT_READ = re.compile(
+    r"gen_ai\.aggregated_usage\.|gen_ai\.usage\.partial\.|gen_ai\.usage\.(audio|image|text|video)\.|.*cost"
+)
 
 
 def names_of(item: Any) -> Iterator[str]:
