@@ -28,6 +28,7 @@ from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import current_work, pause_when_due
 
 SHARED_PART = 128  # records that are kept together while others wait, too: a commit of them takes a millisecond or two
+SHARED_POINTS = 32  # the same of a payload with counters, of which each takes several times as long
 TURN = 25  # records between two looks at the time
 
 
@@ -69,7 +70,9 @@ class Intake:
         part.
         """
         work = current_work()
-        most = SHARED_PART if work is not None and work.turns.commits_are_shared else PART
+        most = PART
+        if work is not None and work.turns.commits_are_shared:
+            most = SHARED_POINTS if outcome.points else SHARED_PART
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:  # its own only part
             return await self._keep(outcome, bearer, pending or PendingChange(), ())
         receipts: list[Receipt] = []

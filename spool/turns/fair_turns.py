@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.001  # after so long a step lets others work
+STEP_S: Final = 0.0005  # after so long a step lets others work
 LEAST_STEP_S: Final = 0.00005
 ALONE_S: Final = 0.004  # the same, while no others are there
 MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
