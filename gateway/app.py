@@ -36,10 +36,10 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
+from spool.turns.thread_priority import lower_priority
 
 if TYPE_CHECKING:
     from gateway.refusing import RefusingListeners
-from spool.turns.thread_priority import lower_priority
 
 _log = logging.getLogger(__name__)
 

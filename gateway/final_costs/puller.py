@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -137,23 +137,18 @@ class FinalCostPuller:
         self._kept_at = self._clock.now()
 
     async def states(self) -> Sequence[SellerState]:
-        sellers, now = self._sellers or await self._kept_sellers(), self._clock.now()
+        sellers, now = self._sellers or _sellers(await self._kept()), self._clock.now()
         return [_shown(seller.name, sellers.get(seller.name, Waiting()), now) for seller in self._settings().seller]
 
     async def _begin(self) -> None:
         kept = await self._kept()
         newest = await self._log.newest_number(AI_TELEMETRY)
-        self._sellers = await self._kept_sellers()
-        self._next = min(
-            int(kept.get("next") or newest), newest
-        )  # calls that came before the first start are not asked
+        self._sellers = _sellers(kept)
+        # Calls that came before the first start are not asked for.
+        self._next = min(int(kept.get("next") or newest), newest)
 
-    async def _kept(self) -> dict[str, Any]:
-        return dict(await self._table.pull_state(KEPT_AS) or {})
-
-    async def _kept_sellers(self) -> dict[str, Waiting]:
-        kept = (await self._kept()).get("sellers", {})
-        return {name: Waiting.from_kept(one) for name, one in kept.items()}
+    async def _kept(self) -> Mapping[str, Any]:
+        return await self._table.pull_state(KEPT_AS) or {}
 
     async def _note_new(self, settings: FinalCostSettings) -> None:
         """Look through what was put on record since, open or closed, a bounded part of it at a time."""
@@ -228,6 +223,10 @@ class FinalCostPuller:
 
     def _waiting(self, seller: SellerSettings) -> Waiting:
         return self._sellers.setdefault(seller.name, Waiting())
+
+
+def _sellers(kept: Mapping[str, Any]) -> dict[str, Waiting]:
+    return {name: Waiting.from_kept(one) for name, one in kept.get("sellers", {}).items()}
 
 
 def _shown(name: str, waiting: Waiting, now: float) -> SellerState:

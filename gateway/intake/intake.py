@@ -27,7 +27,7 @@ from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import current_work, pause_when_due
 
-SHARED_PART = 128  # records that are kept together while others wait, too: a commit of them takes a millisecond or two
+SHARED_PART = 128  # records that are kept together while others wait, too: a commit of them takes a few milliseconds
 SHARED_POINTS = 32  # the same of a payload with counters, of which each takes several times as long
 TURN = 25  # records between two looks at the time
 

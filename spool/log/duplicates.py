@@ -13,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import NamedTuple
 
@@ -274,6 +274,10 @@ class DuplicateIndex:
     def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
+    def runs_by_hour(self) -> dict[int, list[IdRun]]:
+        """As they are now: lists of their own."""
+        return {hour: list(runs) for hour, runs in self._runs.items()}
+
     def runs_of(self, hour: int) -> list[IdRun]:
         return list(self._runs.get(hour, ()))
 
@@ -339,7 +343,7 @@ class _Plan:
     """Runs as they would be after a fold."""
 
     def __init__(self, index: DuplicateIndex) -> None:
-        self._runs = index.runs()
+        self._runs = index.runs_by_hour()
         self._max_run = index.max_run
         self._next_key = index.next_key
         self.added: list[IdRun] = []
@@ -348,7 +352,7 @@ class _Plan:
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """Add a run, merged with those of its hour that are not much longer, so that an hour has few runs."""
-        for run in sorted((run for run in self._runs if run.hour == hour), key=lambda run: len(run.ids)):
+        for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             together = len(run.ids) + len(ids)
             if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
                 break
@@ -379,7 +383,7 @@ class _Plan:
 
     def _kept(self) -> list[IdRun]:
         gone = {run.key for run in self.removed}
-        return [run for run in [*self._runs, *self.added] if run.key not in gone]
+        return [run for run in chain(*self._runs.values(), self.added) if run.key not in gone]
 
     def _drop(self, runs: Sequence[IdRun]) -> None:
         drop = {run.key for run in runs}

@@ -103,13 +103,12 @@ class _Connection(aiosqlite.Connection):
         self.began = time.monotonic()
         try:
             return work()
-        except UnicodeDecodeError as error:
-            _end_statements(error)
-            found = damage("a text in the file is none")
-            self.met_damage(found)
-            raise found from error
         except BaseException as error:
             _end_statements(error)
+            if isinstance(error, UnicodeDecodeError):
+                found = damage("a text in the file is none")
+                self.met_damage(found)
+                raise found from error
             if isinstance(error, sqlite3.Error) and is_corrupt(error):
                 self.met_damage(error)
             raise

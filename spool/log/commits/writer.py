@@ -206,9 +206,8 @@ class GroupWriter:
     def _take(self) -> list[_WaitingSubmission]:
         """The next group: what waits of parties that used less comes first, that of one party in its order."""
         waiting = [one for one in self._waiting if not one.receipt.done()]
-        if len({one.party for one in waiting}) == 1:
-            return self._take_of_one(waiting)
-        waiting.sort(key=_used)
+        if len({one.party for one in waiting}) > 1:
+            waiting.sort(key=_used)
         group, left = list[_WaitingSubmission](), list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
         full: set[Party | None] = set()
@@ -229,19 +228,6 @@ class GroupWriter:
             by_party[one.party] += one.records
         self._waiting = deque(sorted(left, key=_until))
         return group
-
-    def _take_of_one(self, waiting: Sequence[_WaitingSubmission]) -> list[_WaitingSubmission]:
-        party = waiting[0].party
-        most = SHARE_RECORDS if party is not None and party.turns.commits_are_shared else GROUP_RECORDS
-        records = count = 0
-        for one in waiting:
-            records += one.records
-            if count and records > min(most, self._most):
-                break
-            count += 1
-        self._passed_over = False
-        self._waiting = deque(waiting[count:])
-        return list(waiting[:count])
 
     async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         left_some = bool(self._waiting)  # else a larger group was not wanted

@@ -114,20 +114,24 @@ class KnownCalls:
 
     def remember(self, record: Record, identity: Identity, place: int, hour: int) -> None:
         """Further names of the call at a place. A name that is known is that of another report of it."""
-        more = []
-        for name in (identity.id, *identity.names, *sorted(self._told)):
-            id = self._index.id_of(name)
-            if id not in self._plan.ids and not self._index.knows(id):
-                self._plan.ids[id] = place
-                self._plan.hours.append(hour)
-                more.append(name)
+        names = (identity.id, *identity.names, *sorted(self._told))
+        more = [name for name in names if self.note(name, place, hour)]
         self._told.clear()
         topic, number = duplicates.place_of(place)
         if more and self.may_amend(topic, number):  # a start finds them with the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
-                names = (known.also or b"") + b"".join(more)
-                self.amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
+                also = (known.also or b"") + b"".join(more)
+                self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
+
+    def note(self, name: bytes, place: int, hour: int) -> bool:
+        """Have the record at a place known under a name; False if something is already."""
+        id = self._index.id_of(name)
+        if id in self._plan.ids or self._index.knows(id):
+            return False
+        self._plan.ids[id] = place
+        self._plan.hours.append(hour)
+        return True
 
     def may_amend(self, topic: str, number: int) -> bool:
         return self._amends and topic == self._terms.topic and number >= self._open_from

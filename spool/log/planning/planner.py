@@ -217,10 +217,7 @@ class _Work:
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + begin):
             for name in request_names_of(record):
-                id = self._index.id_of(name)
-                if id not in self._plan.ids and not self._index.knows(id):
-                    self._plan.ids[id] = duplicates.place(self._terms.topic, number)
-                    self._plan.hours.append(hour)
+                self._known.note(name, duplicates.place(self._terms.topic, number), hour)
 
     def _near(self, identity: Identity) -> int | None:
         """The place of the same call in this commit, by another of its names."""
