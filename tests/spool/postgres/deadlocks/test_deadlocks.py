@@ -20,6 +20,7 @@ from spool.errors import SpoolError
 from spool.ledger.queries import CostQuery
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
+from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 from tests.spool.contract.examples import assert_books_balance
@@ -103,10 +104,13 @@ async def test_no_verbs_wait_for_each_other(
         assert [] == [record["where"] for record in found]
         acknowledged = set().union(*(gateway.acknowledged for gateway in gateways))
         for gateway in gateways:
-            assert isinstance(gateway.storage.log, PostgresLog)
-            await gateway.storage.log.follow()
-            await gateway.storage.ledger.catch_up(gateway.storage.log)
-            await assert_books_balance(gateway.storage.log)
+            log = gateway.storage.log
+            assert isinstance(log, PostgresLog)
+            await log.follow()
+            await log.close_what_is_due()  # the newest commit is proven by the next one
+            assert log.next_number(AI_TELEMETRY) == log.closed_below(AI_TELEMETRY)
+            await gateway.storage.ledger.catch_up(log)
+            await assert_books_balance(log)
             counted = {row.group[0]: row.calls for row in await gateway.storage.ledger.costs(ALL)}
             assert acknowledged and {f"u{n}": 1 for n in acknowledged}.items() <= counted.items()
             assert {1} == {calls for user, calls in counted.items() if user}

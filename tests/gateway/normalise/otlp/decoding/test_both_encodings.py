@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
 from gateway.normalise.otlp.metrics.series import SeriesKeys
 from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point
+from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW
 from tests.gateway.normalise.otlp.payloads import attribute, in_json
 
@@ -24,11 +25,10 @@ def points(encoding: str, *encoded: dict[str, Any]) -> list[Point]:
     metric = {"name": "gen_ai.client.token.usage", "histogram": {"aggregationTemporality": 2, "dataPoints": encoded}}
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
     if encoding == "json":
-        (part,) = json_decoder.metrics(in_json(payload))
+        part = in_one(json_decoder.metrics(in_json(payload)))
     else:
-        (part,) = protobuf_decoder.metrics(
-            json_format.ParseDict(payload, ExportMetricsServiceRequest()).SerializeToString()
-        )
+        request = json_format.ParseDict(payload, ExportMetricsServiceRequest())
+        part = in_one(protobuf_decoder.metrics(request.SerializeToString()))
     return [point for _, point in part.items]
 
 
@@ -40,9 +40,11 @@ def point(attributes: dict[str, Any], *, start: int = NOW, time: int = NOW + 1) 
 def log_record(encoding: str, encoded: dict[str, Any]) -> LogRecord:
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [encoded]}]}]}
     if encoding == "json":
-        (part,) = json_decoder.logs(in_json(payload))
+        part = in_one(json_decoder.logs(in_json(payload)))
     else:
-        (part,) = protobuf_decoder.logs(json_format.ParseDict(payload, ExportLogsServiceRequest()).SerializeToString())
+        part = in_one(
+            protobuf_decoder.logs(json_format.ParseDict(payload, ExportLogsServiceRequest()).SerializeToString())
+        )
     ((_, record),) = part.items
     return record
 

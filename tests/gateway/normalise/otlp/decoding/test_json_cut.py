@@ -14,6 +14,7 @@ from gateway.normalise.otlp.decoding import json_decoder, json_request
 from gateway.normalise.payload import json_cut
 from gateway.normalise.payload.json_cut import JsonCut
 from gateway.normalise.payload.slices import Allowance
+from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
 from tests.gateway.normalise.otlp.test_span_cases import cases
 
@@ -125,7 +126,7 @@ def test_a_large_span_is_read_without_its_content() -> None:
         {"name": "gen_ai.content.prompt", "attributes": [attribute("gen_ai.prompt", "y" * 1_000_000)]},
     ]
     made["unread"] = {"list": [[]] * 200_000}
-    (part,) = [part for part in json_decoder.traces(in_json(traces(made))) if part.items]
+    part = in_one(json_decoder.traces(in_json(traces(made))))
     ((_, found),) = part.items
     assert (7, 4_999, None) == (
         found.attributes["gen_ai.usage.input_tokens"],
@@ -156,7 +157,7 @@ def test_a_large_list_that_nobody_reads_makes_no_values() -> None:
         *made["attributes"],
         {"key": "gen_ai.response.finish_reasons", "value": any_value(["x"] * 100_000)},
     ]
-    (part,) = [part for part in json_decoder.traces(in_json(traces(made))) if part.items]
+    part = in_one(json_decoder.traces(in_json(traces(made))))
     ((_, found),) = part.items
     assert "gen_ai.response.finish_reasons" not in found.attributes
     assert 7 == found.attributes["gen_ai.usage.input_tokens"]

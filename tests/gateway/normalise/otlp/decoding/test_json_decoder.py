@@ -17,6 +17,7 @@ from gateway.normalise.otlp.decoding import json_decoder, slices
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import MALFORMED, Outcome
 from spool.record import Inference
+from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import any_value, in_json, normalised, span, traces
 
@@ -33,7 +34,7 @@ def read(signal: Signal, body: bytes) -> Outcome:
 
 def decoded(payload: Any) -> Span:
     """The one span of a payload, as the dialects see it."""
-    (part,) = json_decoder.traces(payload if isinstance(payload, bytes) else in_json(payload))
+    part = in_one(json_decoder.traces(payload if isinstance(payload, bytes) else in_json(payload)))
     ((_, found),) = part.items
     return found
 
@@ -105,7 +106,7 @@ def test_ids_of_any_case_and_absent_ones() -> None:
 def test_a_log_record_needs_no_ids(value: Any) -> None:
     """One of any length or type is none: the record, which is known by other things, counts without it."""
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"traceId": value, "spanId": value}]}]}]}
-    (part,) = json_decoder.logs(in_json(payload))
+    part = in_one(json_decoder.logs(in_json(payload)))
     ((_, record),) = part.items
     assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
 
@@ -367,7 +368,7 @@ def test_metric_points_are_the_items_of_metrics() -> None:
         {"name": 7},
         None,
     ]
-    (part,) = json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}))
+    part = in_one(json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]})))
     assert [("a", 5, False), ("d", 7.5, True)] == [
         (point.name, point.value, point.cumulative) for _, point in part.items
     ]

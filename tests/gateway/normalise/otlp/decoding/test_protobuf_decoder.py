@@ -19,6 +19,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
+from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
 
@@ -137,7 +138,7 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     spans.add(name="before")
     spans.add(**{field: b"\1" * size})
     spans.add(name="after")
-    (part,) = protobuf_decoder.traces(request.SerializeToString())
+    part = in_one(protobuf_decoder.traces(request.SerializeToString()))
     message = f"spans[1].{field}: {size} bytes where {8 if 'span' in field else 16} are due"
     assert [Reject(1, MALFORMED, message)] == part.rejects
     assert (3, [(0, "before"), (2, "after")]) == (part.received, [(place, found.name) for place, found in part.items])
@@ -148,7 +149,7 @@ def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
     """An id of another length is none: the record counts without it."""
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
-    (part,) = protobuf_decoder.logs(logs.SerializeToString())
+    part = in_one(protobuf_decoder.logs(logs.SerializeToString()))
     ((_, record),) = part.items
     assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
 
@@ -157,14 +158,14 @@ def test_ids_of_links_and_exemplars_are_not_read() -> None:
     """Whatever their length, they reject nothing."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add().links.add(trace_id=b"1", span_id=b"2")
-    (part,) = protobuf_decoder.traces(request.SerializeToString())
+    part = in_one(protobuf_decoder.traces(request.SerializeToString()))
     assert (1, []) == (len(part.items), part.rejects)
     counted = ExportMetricsServiceRequest()
     metric = counted.resource_metrics.add().scope_metrics.add().metrics.add(name="cline.tokens.output.total")
     metric.sum.is_monotonic = True
     metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
     metric.sum.data_points.add(as_int=5).exemplars.add(trace_id=b"1", span_id=b"2")
-    (points,) = protobuf_decoder.metrics(counted.SerializeToString())
+    points = in_one(protobuf_decoder.metrics(counted.SerializeToString()))
     assert (1, []) == (len(points.items), points.rejects)
 
 
@@ -172,7 +173,7 @@ def test_ids_that_are_zero_or_absent_are_none() -> None:
     """By the trace specification such ids are invalid, and no reason to refuse."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
-    ((_, found),) = next(protobuf_decoder.traces(request.SerializeToString())).items
+    ((_, found),) = in_one(protobuf_decoder.traces(request.SerializeToString())).items
     assert (None, None, None, None) == (found.trace_id, found.span_id, found.parent_id, found.start_time)
 
 
@@ -352,7 +353,7 @@ def test_metric_points_that_can_count() -> None:
     e.data_points.add(sum=2.5)
     metrics.add(name="f").summary.data_points.add(sum=1.0)
     metrics.add(name="g")
-    (part,) = protobuf_decoder.metrics(request.SerializeToString())
+    part = in_one(protobuf_decoder.metrics(request.SerializeToString()))
     assert [(0, "a", 5), (6, "d", 7.5), (8, "e", 2.5)] == [
         (place, point.name, point.value) for place, point in part.items
     ]

@@ -1,0 +1,23 @@
+"""All that a decoder yields of one payload; where it pauses depends on the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from gateway.normalise.otlp.decoding.slices import Slice
+
+T = TypeVar("T")
+
+
+def in_one(parts: Iterable[Slice[T]]) -> Slice[T]:
+    """One slice of all of them."""
+    every = list(parts)
+    return Slice(
+        received=sum(part.received for part in every),
+        items=[item for part in every for item in part.items],
+        rejects=[reject for part in every for reject in part.rejects],
+        ignored=dict(sum((Counter(part.ignored) for part in every), Counter())),
+        ended=frozenset().union(*(part.ended for part in every)),
+    )
